@@ -1,0 +1,73 @@
+"""A network is an ordered list of weight units; what crosses a boundary is a tuple of tensors.
+
+One weighted layer is one unit, together with the parameter-free operations that follow it, so a
+stage is a contiguous run of units and nothing else needs to know what network it belongs to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+Boundary = tuple[Tensor, ...]
+
+
+class Unit(nn.Module):
+    """One weighted layer and the parameter-free operations that follow it.
+
+    ``forward(*boundary)`` takes the tensors of the incoming boundary and returns the outgoing one,
+    always as a tuple. Floating-point members carry gradients; integer and boolean members (tokens,
+    masks) are handed on untouched. A unit never changes a tensor in place.
+    """
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether a training forward draws random numbers (an active dropout)."""
+        return any(isinstance(m, nn.Dropout) and m.p > 0 for m in self.modules()) or (
+            getattr(self, "dropout_p", 0.0) > 0
+        )
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network by its blueprints: `blueprints[j]()` makes unit j, whatever machine it lives on.
+
+    Blueprints are picklable (`functools.partial` of a `Unit` class), so that a worker builds its
+    own units only.
+    """
+
+    name: str
+    blueprints: tuple[Callable[[], Unit], ...]
+
+    def __len__(self) -> int:
+        return len(self.blueprints)
+
+    def build(self, index: int, seed: int) -> Unit:
+        """Unit `index` with initial weights that depend on (seed, index) alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(key(seed, "init", index))
+            return self.blueprints[index]()
+
+    def build_all(self, seed: int) -> list[Unit]:
+        return [self.build(index, seed) for index in range(len(self))]
+
+
+def key(seed: int, purpose: str, *numbers: int) -> int:
+    """A 63-bit seed for one purpose: equal arguments, equal randomness, on any worker."""
+    text = ":".join([str(seed), purpose, *map(str, numbers)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def run_units(
+    units: Sequence[tuple[int, Unit]], boundary: Boundary, seed: int, microbatch: int
+) -> Boundary:
+    """Forward `boundary` through (index, unit) pairs; dropout is keyed by (seed, unit, microbatch)."""
+    for index, unit in units:
+        if unit.training and unit.stochastic:
+            torch.manual_seed(key(seed, "dropout", index, microbatch))
+        boundary = unit(*boundary)
+    return boundary
