@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 Boundary = tuple[Tensor, ...]
 
@@ -24,12 +25,31 @@ class Unit(nn.Module):
     masks) are handed on untouched. A unit never changes a tensor in place.
     """
 
+    dropout_p: float = 0.0
+    """Probability that the unit's own forward hands to a functional dropout or attention"""
+
     @property
     def stochastic(self) -> bool:
         """Whether a training forward draws random numbers (an active dropout)."""
-        return any(isinstance(m, nn.Dropout) and m.p > 0 for m in self.modules()) or (
-            getattr(self, "dropout_p", 0.0) > 0
+        return self.dropout_p > 0 or any(
+            isinstance(m, _DropoutNd) and m.p > 0 for m in self.modules()
         )
+
+
+Blueprint = Callable[[], Unit]
+
+
+class Block(nn.Module):
+    """A contiguous run of a network's units as one module: what a stage computes."""
+
+    def __init__(self, units: Sequence[Unit], first: int) -> None:
+        """`first` is the index in the network of the first of the `units`."""
+        super().__init__()
+        self.units = nn.ModuleList(units)
+        self._indexed = list(enumerate(units, first))
+
+    def forward(self, *boundary: Tensor, seed: int, microbatch: int) -> Boundary:
+        return run_units(self._indexed, boundary, seed, microbatch)
 
 
 @dataclass(frozen=True)
@@ -41,7 +61,7 @@ class Network:
     """
 
     name: str
-    blueprints: tuple[Callable[[], Unit], ...]
+    blueprints: tuple[Blueprint, ...]
 
     def __len__(self) -> int:
         return len(self.blueprints)
@@ -52,8 +72,9 @@ class Network:
             torch.manual_seed(key(seed, "init", index))
             return self.blueprints[index]()
 
-    def build_all(self, seed: int) -> list[Unit]:
-        return [self.build(index, seed) for index in range(len(self))]
+    def block(self, units: range, seed: int) -> Block:
+        """The stage made of these units."""
+        return Block([self.build(index, seed) for index in units], units.start)
 
 
 def key(seed: int, purpose: str, *numbers: int) -> int:
@@ -65,7 +86,10 @@ def key(seed: int, purpose: str, *numbers: int) -> int:
 def run_units(
     units: Sequence[tuple[int, Unit]], boundary: Boundary, seed: int, microbatch: int
 ) -> Boundary:
-    """Forward `boundary` through (index, unit) pairs; dropout is keyed by (seed, unit, microbatch)."""
+    """Forward `boundary` through (index, unit) pairs.
+
+    Dropout is keyed by (seed, unit, microbatch).
+    """
     for index, unit in units:
         if unit.training and unit.stochastic:
             torch.manual_seed(key(seed, "dropout", index, microbatch))

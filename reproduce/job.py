@@ -7,6 +7,7 @@ engine turns a `Job` into an `Outcome`.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -18,7 +19,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from data.task import Task
-from models.unit import Network
+from models.unit import Boundary, Network
 from reproduce.methods import Method
 
 
@@ -84,25 +85,35 @@ class Memory:
 class Outcome:
     """What a run produced. A diverged run is an outcome, not an error."""
 
-    status: Literal["finished", "diverged"]
-    steps: int
-    """Optimizer steps done"""
-    losses: list[float]
+    status: Literal["finished", "diverged"] = "finished"
+    losses: list[float] = field(default_factory=list)
     """Mean training loss of each mini-batch"""
-    metrics: list[tuple[int, float]]
+    metrics: list[tuple[int, float]] = field(default_factory=list)
     """(steps done, metric on the held-out part)"""
-    weights: list[Tensor] = field(repr=False)
+    weights: list[Tensor] = field(default_factory=list, repr=False)
     """Every parameter, in unit order, on the CPU"""
-    delays: list[StageDelay] = field(repr=False)
-    memory: Memory
-    utilization: float | None
+    delays: list[StageDelay] = field(default_factory=list, repr=False)
+    memory: Memory | None = None
+    """None for the reference engine, which keeps a history that no method needs"""
+    utilization: float | None = None
     """Busy time over wall time, mean over workers; None for the reference engine"""
-    drains: int
+    drains: int = 0
     """How often the pipeline was flushed"""
-    wall_s: float
-    diverged_at: int | None = None
-    """Step whose loss was the first beyond `divergence_loss`"""
-    last_finite_loss: float | None = None
+    wall_s: float = 0.0
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps done."""
+        return len(self.losses)
+
+    @property
+    def diverged_at(self) -> int | None:
+        """The step (from 0) whose loss was the first beyond `divergence_loss`."""
+        return self.steps - 1 if self.status == "diverged" else None
+
+    @property
+    def last_finite_loss(self) -> float | None:
+        return next((loss for loss in reversed(self.losses) if math.isfinite(loss)), None)
 
     @property
     def weights_sha256(self) -> str:
@@ -112,6 +123,20 @@ class Outcome:
             array = weight.detach().to("cpu", torch.float32).contiguous().numpy()
             digest.update(array.astype("<f4", copy=False).tobytes())
         return digest.hexdigest()
+
+
+def place(boundary: Boundary, job: Job) -> Boundary:
+    """The boundary on the job's device, its floating-point members in the job's precision."""
+    return tuple(
+        t.to(job.device, job.dtype if t.is_floating_point() else t.dtype, non_blocking=True)
+        for t in boundary
+    )
+
+
+def evaluation_due(job: Job, steps_done: int) -> bool:
+    """Whether the weights after so many updates are to be scored."""
+    at_interval = job.eval_every > 0 and steps_done % job.eval_every == 0
+    return at_interval or steps_done == job.steps
 
 
 class Observer:

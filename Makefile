@@ -1,0 +1,38 @@
+PYTHON ?= python3
+TABLE ?= embedded
+BIN := .venv/bin
+STAMP := .venv/.installed-from-pyproject
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help venv reproduce cell results test ui
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+venv: $(STAMP) ## .venv from pyproject.toml, rebuilt when that file changes
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+reproduce: $(STAMP) ## every unfinished cell of a table: make reproduce TABLE=embedded
+	$(BIN)/python -m reproduce grid $(TABLE)
+
+cell: $(STAMP) ## one cell: make cell CELL=digits-resnet50/t1+t2 [TABLE=embedded]
+	$(if $(CELL),,$(error which cell? make cell CELL=name; `python -m reproduce list` names them))
+	$(BIN)/python -m reproduce run '$(CELL)' --table $(TABLE)
+
+results: $(STAMP) ## the records of a table as CSV and as a printed table
+	$(BIN)/python -m reproduce results --table $(TABLE)
+
+test: $(STAMP) ## lint, types, import contracts, tests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+ui: $(STAMP) ## MLflow's UI over the store
+	$(BIN)/mlflow ui --backend-store-uri \
+	  "$${MLFLOW_TRACKING_URI:-sqlite:///$${REPRODUCE_RESULTS:-results}/mlflow.db}"

@@ -1,0 +1,148 @@
+"""One row of a table: a network, a method and checked settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from models.unit import Network
+from reproduce.errors import BadInput, choose
+from reproduce.methods import Method
+from reproduce.optimization import optimizer
+from reproduce.settings import PLACEMENT
+from reproduce.workloads import Workload, workload
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of a table, checked."""
+
+    table: str
+    network_name: str
+    method: Method
+    settings: Workload
+
+    @property
+    def name(self) -> str:
+        return f"{self.network_name}/{self.method.name}"
+
+    def network(self) -> Network:
+        return self.settings.network(self.settings.samples())
+
+    @property
+    def workers(self) -> int:
+        """Processes that train: K_w, or 1 under the reference engine."""
+        return self.settings.workers if self.settings.engine == "pipeline" else 1
+
+    @property
+    def config_hash(self) -> str:
+        """Digest of all that decides the result: settings that are not at their default, less those
+        that this method never reads and those that only place the run."""
+        ignored = PLACEMENT | unread(self.method)
+        settings = self.settings.model_dump(exclude_defaults=True, exclude=set(ignored))
+        rule = {key: _plain(value) for key, value in vars(self.method).items() if key != "summary"}
+        text = json.dumps([self.network_name, rule, settings], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def unread(method: Method) -> frozenset[str]:
+    """Settings that this method never reads."""
+    keys: set[str] = set() if method.warmup else {"sync_steps"}
+    if not (method.learning_rate or method.correction or method.delays):
+        keys |= {"annealing_steps", "decay"}
+    if method.synchronous:
+        keys.add("schedule")
+    return frozenset(keys)
+
+
+def make(table: str, network: str, method: Method, settings: Mapping[str, Any]) -> Cell:
+    """A checked cell. Raises BadInput that names the cell, the key and the mend."""
+    name = f"{network}/{method.name}"
+    try:
+        kind = workload(network)
+        try:
+            cell = Cell(table, network, method, kind(**settings))
+        except ValidationError as error:
+            raise BadInput(explain(error, kind)) from error
+        check(cell)
+    except BadInput as error:
+        raise BadInput(f"{name}: {error}") from error
+    return cell
+
+
+def explain(error: ValidationError, kind: type[Workload]) -> str:
+    """The first thing pydantic found, in one line with its mend."""
+    first = error.errors()[0]
+    key, value = ".".join(map(str, first["loc"])), first["input"]
+    if first["type"] == "extra_forbidden":
+        return f"{key} = {value!r}: unknown setting; {choose(key, kind.model_fields)}"
+    if first["type"] == "missing":
+        return f"{key}: missing; set it for this network"
+    message = first["msg"].replace("Input should", "it should")
+    return f"{key} = {value!r}: {message[0].lower()}{message[1:]}"
+
+
+def check(cell: Cell) -> None:
+    """What no single setting shows. Raises BadInput naming the key and the mend."""
+    s, method = cell.settings, cell.method
+    if s.batch_size % s.microbatches:
+        fit = [n for n in range(1, s.batch_size + 1) if s.batch_size % n == 0]
+        nearest = sorted(sorted(fit, key=lambda n: abs(n - s.microbatches))[:2])
+        raise BadInput(
+            f"microbatches = {s.microbatches}: does not divide batch_size = {s.batch_size}; "
+            f"choose {' or '.join(map(str, nearest))}"
+        )
+    try:
+        units = len(cell.network())
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    if s.stages > units:
+        raise BadInput(
+            f"stages = {s.stages}: {cell.network_name} has {units} units; choose at most {units}"
+        )
+    if s.workers > s.stages:
+        raise BadInput(
+            f"workers = {s.workers}: more than stages = {s.stages}; choose at most {s.stages}"
+        )
+    if method.warmup and s.sync_steps > s.steps:
+        raise BadInput(
+            f"sync_steps = {s.sync_steps}: more than steps = {s.steps}; choose at most {s.steps}"
+        )
+    for key, reader in (
+        ("annealing_steps", method.learning_rate),
+        ("decay", method.correction),
+        ("sync_steps", method.warmup),
+    ):
+        if reader and key not in s.model_fields_set:
+            raise BadInput(f"{key}: missing; {method.name} reads it, so set it for this network")
+    optimizer(s)
+
+
+def override(cell: Cell, changes: Mapping[str, Any]) -> Cell:
+    """The cell with other settings, checked again."""
+    settings = cell.settings.model_dump(include=cell.settings.model_fields_set) | dict(changes)
+    return make(cell.table, cell.network_name, cell.method, settings)
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`key=value` of --set; the value is TOML, or else a string. Raises BadInput without a `=`."""
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not key:
+        raise BadInput(f"--set {text!r}: write it as key=value")
+    for spelling in (value, value.lower(), f"0{value}"):  # also True and .01
+        try:
+            return key, tomllib.loads(f"value = {spelling}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return key, value
+
+
+def _plain(value: Any) -> Any:
+    """What a field of a method row is for the hash: a piece counts by its name."""
+    return getattr(value, "__qualname__", value)

@@ -1,0 +1,39 @@
+"""The delays of a stage as they really were: counted from the versions its passes used."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from reproduce.job import StageDelay
+
+
+class DelayMeter:
+    """Ages of the weights of one stage, in updates, over whole mini-batches in steady state.
+
+    Micro-batches reach it in order. The first `gradients_between` of a phase are left out: their
+    forward met a pipeline that was still filling.
+    """
+
+    def __init__(self, stage: int, microbatches: int, skip: int) -> None:
+        self.stage = stage
+        self.microbatches = microbatches
+        self.skip = skip
+        self._window: list[tuple[int, int]] = []
+        self._sums = [0, 0]
+        self._count = 0
+
+    def count(self, age_fwd: int, age_bkwd: int) -> None:
+        """One backward pass, whose forward / backward weights were so many updates old."""
+        if self.skip:
+            self.skip -= 1
+            return
+        self._window.append((age_fwd, age_bkwd))
+        if len(self._window) == self.microbatches:
+            self._sums = [s + sum(ages) for s, ages in zip(self._sums, zip(*self._window, strict=True), strict=True)]
+            self._count += self.microbatches
+            self._window.clear()
+
+    def result(self) -> StageDelay:
+        if not self._count:
+            return StageDelay(self.stage, None, None)
+        return StageDelay(self.stage, *(Fraction(s, self._count) for s in self._sums))

@@ -1,0 +1,193 @@
+"""The pipeline engine: starts the workers, listens to them, scores snapshots, ends them all.
+
+Workers are processes of torch's own launcher, which sees the first that fails and ends the rest.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections import defaultdict
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+from torch import multiprocessing as mp
+from torch.multiprocessing import ProcessContext
+from torch.multiprocessing.spawn import ProcessException
+
+from models.partition import partition
+from reproduce.engine.process import WorkerSettings, worker_main
+from reproduce.engine.report import SLOTS, Done, Failed, Loss, Message, Snapshot, last_seen
+from reproduce.escapes import check
+from reproduce.evaluation import evaluating
+from reproduce.job import Job, Memory, Observer, Outcome, WorkerFailed, evaluation_due
+from reproduce.phases import phases
+
+_START_METHOD = "forkserver"
+"""Imports torch once for all the runs of a grid, and forks before any thread or device exists"""
+_GRACE_S = 2.0
+"""Seconds a worker gets to end by itself, then again before it is killed"""
+
+
+def run_pipeline(
+    job: Job,
+    workers: int,
+    observer: Observer | None = None,
+    threads: int = 1,
+    max_send_delay: float = 0.0,
+) -> Outcome:
+    """Train `job` on `workers` processes of `threads` threads each.
+
+    `max_send_delay` (seconds) makes messages late at random; the result does not depend on it.
+
+    Raises:
+        ValueError: a job that cannot run (see `check`), or more workers than stages.
+        WorkerFailed: a worker died or raised; all are gone by then.
+    """
+    if not 1 <= workers <= job.stages:
+        raise ValueError(f"{workers} workers for {job.stages} stages: choose 1 to {job.stages}")
+    started = time.monotonic()
+    check(job)
+    with tempfile.TemporaryDirectory() as folder:
+        rendezvous = f"file://{folder}/rendezvous"
+        settings = WorkerSettings(job, workers, rendezvous, threads, max_send_delay)
+        outcome = _Launch(settings, observer or Observer()).run()
+    outcome.wall_s = time.monotonic() - started
+    return outcome
+
+
+class _Launch:
+    """One run, seen from the process that started it."""
+
+    def __init__(self, settings: WorkerSettings, observer: Observer) -> None:
+        self.settings, self.job, self.observer = settings, settings.job, observer
+        self.outcome = Outcome()
+        self._snapshots: dict[int, dict[int, Snapshot]] = defaultdict(dict)
+        self._failed: dict[int, Failed] = {}
+        self._done: list[Done] = []
+
+    def run(self) -> Outcome:
+        world = self.settings.world
+        context = mp.get_context(_START_METHOD)
+        context.set_forkserver_preload([worker_main.__module__])
+        pipes = [context.Pipe(duplex=False) for _ in range(world)]
+        writers = [writer for _, writer in pipes]
+        board = context.RawArray("q", SLOTS * world)
+        processes = mp.start_processes(
+            worker_main,
+            (self.settings, writers, board),
+            world,
+            join=False,
+            start_method=_START_METHOD,
+        )
+        try:
+            for writer in writers:
+                writer.close()
+            self._listen([reader for reader, _ in pipes], processes, board)
+        finally:
+            _end(processes.processes)
+        return self._finish()
+
+    def _listen(self, readers: list[Connection], processes: ProcessContext, board: Any) -> None:
+        """Until every pipe has ended.
+
+        Raises:
+            WorkerFailed: a worker died or raised.
+        """
+        while readers:
+            for ready in wait([*readers, *processes.sentinels], timeout=0.2):
+                if ready in readers and not self._hear(ready):
+                    readers.remove(ready)
+            try:
+                processes.join(timeout=0, grace_period=_GRACE_S)
+            except ProcessException as error:
+                for reader in readers:
+                    while self._hear(reader):
+                        pass
+                raise self._failure(processes, error.error_index, board) from None
+        while not processes.join(timeout=1, grace_period=_GRACE_S):
+            pass
+
+    def _hear(self, reader: Any) -> bool:
+        """Take one message; False at the end of the pipe."""
+        try:
+            message: Message = reader.recv()
+        except (EOFError, OSError):
+            return False
+        match message:
+            case Loss(step, value):
+                self.outcome.losses.append(value)
+                self.observer.on_loss(step, value)
+            case Snapshot(steps, stage):
+                stages = self._snapshots[steps]
+                stages[stage] = message
+                if len(stages) == self.job.stages:
+                    self._evaluate(steps, self._snapshots.pop(steps))
+            case Failed(rank):
+                self._failed[rank] = message
+            case Done():
+                self._done.append(message)
+        return True
+
+    def _evaluate(self, steps: int, stages: dict[int, Snapshot]) -> None:
+        """The metric of version `steps`, on the weights that the stages handed over."""
+        job, blocks = self.job, []
+        for stage, units in enumerate(partition(len(job.network), job.stages), start=1):
+            block = job.network.block(units, job.seed).to(job.device, job.dtype)
+            mine = [*block.parameters(), *block.buffers()]
+            with torch.no_grad():
+                for tensor, array in zip(
+                    mine, [*stages[stage].weights, *stages[stage].buffers], strict=True
+                ):
+                    tensor.copy_(torch.from_numpy(array))
+            blocks.append(block)
+        with evaluating(blocks, job) as forward:
+            self.outcome.metrics.append((steps, job.task().evaluate(forward)))
+        self.observer.on_metric(*self.outcome.metrics[-1])
+
+    def _failure(self, processes: ProcessContext, first: int, board: Any) -> WorkerFailed:
+        """The first cause: a signal from outside, else an error that is not about a lost peer."""
+        codes = [process.exitcode or 0 for process in processes.processes]
+        killed = [r for r, code in enumerate(codes) if code < 0 and code != -signal.SIGTERM]
+        raised = [rank for rank, failed in self._failed.items() if not failed.secondary]
+        rank = (killed or raised or [first])[0]
+        cause = ""
+        if rank in self._failed:
+            how, cause = "raised an error", "\n" + self._failed[rank].text
+        elif codes[rank] < 0:
+            how = f"was ended by {signal.Signals(-codes[rank]).name}"
+        else:
+            how = f"ended with exit code {codes[rank]}"
+        doing = last_seen(board, rank)
+        return WorkerFailed(f"worker {rank} of {self.settings.world} {how} while {doing}{cause}")
+
+    def _finish(self) -> Outcome:
+        outcome, job = self.outcome, self.job
+        final = {stage.stage: stage for done in self._done for stage in done.stages}
+        if not outcome.losses[-1] <= job.divergence_loss:
+            outcome.status = "diverged"
+        elif evaluation_due(job, outcome.steps):
+            self._evaluate(outcome.steps, final)
+        ordered = [final[stage] for stage in sorted(final)]
+        outcome.weights = [torch.from_numpy(w) for stage in ordered for w in stage.weights]
+        delays = (delay for done in self._done for delay in done.delays)
+        outcome.delays = sorted(delays, key=lambda delay: delay.stage)
+        outcome.memory = sum((done.memory for done in self._done), start=Memory())
+        outcome.utilization = sum(done.utilization for done in self._done) / len(self._done)
+        for phase in phases(job):
+            outcome.drains += phase.flushes(outcome.steps)
+        return outcome
+
+
+def _end(processes: list[Any]) -> None:
+    """No process is left."""
+    for process in processes:
+        if process.is_alive():
+            process.terminate()
+    for process in processes:
+        process.join(_GRACE_S)
+        if process.is_alive():
+            process.kill()
+            process.join()

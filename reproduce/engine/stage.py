@@ -1,0 +1,198 @@
+"""One pipeline stage: it owns its weights, their old versions, delta and what is in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.func import functional_call
+
+from data.task import Task
+from models.unit import Block, Boundary
+from reproduce.delays import DelayMeter
+from reproduce.engine.report import Snapshot
+from reproduce.engine.weights import WeightVersions
+from reproduce.interception import Interception, WeightReader
+from reproduce.job import Job, Memory, evaluation_due
+from reproduce.phases import Phase, phases, stage_context
+from reproduce.update import StageUpdate
+
+
+class Flight(NamedTuple):
+    """What a stage keeps of a micro-batch between its forward and its backward pass."""
+
+    version: int
+    inputs: list[Tensor]
+    """The incoming tensors that want a gradient"""
+    weights: Sequence[Tensor]
+    """The leaves that the weights' gradients arrive at"""
+    outputs: list[GradientEdge]
+
+
+class PipelineStage:
+    """Stage i. `task` is given to the last stage, whose outgoing boundary is the loss / N."""
+
+    def __init__(self, job: Job, stage: int, block: Block, task: Task | None = None) -> None:
+        self.job, self.stage, self.task = job, stage, task
+        self.block = block.to(job.device, job.dtype)
+        names, weights = zip(*self.block.named_parameters(), strict=True)
+        self._names = names
+        self.versions = WeightVersions(weights)
+        self.update = StageUpdate(job, stage, weights)
+        self._delays = job.method.delays(stage_context(job, stage)) if job.method.delays else None
+        schedule = phases(job)[-1].schedule
+        self.meter = DelayMeter(stage, job.microbatches, schedule.gradients_between(stage))
+        self._interception = Interception(weights)
+        self._flights: dict[int, Flight] = {}
+        self._gradients: list[Tensor | None] = [None] * len(weights)
+        self._buffers: dict[int, list[Tensor]] = {}
+        self._activations: dict[int, int] = {}
+        self._most_flights = self._gradient_bytes = 0
+
+    # Forward.
+
+    def forward(self, m: int, boundary: Boundary, target: Tensor | None = None) -> Boundary:
+        """F(m,i): the outgoing boundary, cut from the graph."""
+        inputs = tuple(t.detach().requires_grad_(t.requires_grad) for t in boundary)
+        version = self._forward_version()
+        with self._hooks(version, inputs):
+            outputs, leaves = self._compute(version, m, inputs)
+            if self.task is not None and target is not None:
+                outputs = (self.task.loss(outputs, target) / self.job.microbatches,)
+        edges = [get_gradient_edge(t) for t in outputs if t.requires_grad]
+        self._flights[m] = Flight(version, [t for t in inputs if t.requires_grad], leaves, edges)
+        self._most_flights = max(self._most_flights, len(self._flights))
+        steps, last = divmod(m + 1, self.job.microbatches)
+        if last == 0 and steps < self.job.steps and evaluation_due(self.job, steps):
+            self._buffers[steps] = [b.clone() for b in self.block.buffers()]
+        return tuple(t.detach().requires_grad_(t.requires_grad) for t in outputs)
+
+    def _forward_version(self) -> int:
+        newest = self.versions.newest
+        return newest if self._delays is None else max(0, newest - self._delays.delay(newest))
+
+    def _compute(
+        self, version: int, m: int, inputs: Boundary
+    ) -> tuple[Boundary, Sequence[Tensor]]:
+        """The block on weights `version`; the live ones need no detour."""
+        if version == self.versions.newest:
+            return self.block(*inputs, seed=self.job.seed, microbatch=m), self.versions.live
+        leaves = [w.detach().requires_grad_() for w in self.versions[version]]
+        named = dict(zip(self._names, leaves, strict=True))
+        arguments = {"seed": self.job.seed, "microbatch": m}
+        return functional_call(self.block, named, inputs, arguments), leaves
+
+    def _hooks(self, version: int, inputs: Boundary) -> AbstractContextManager[object]:
+        """What decides the weights of this micro-batch's backward pass.
+
+        Activations are measured on the first micro-batch: the shapes never change.
+        """
+        if self._activations:
+            passive = self._forward_and_backward_agree
+            return nullcontext() if passive else self._interception.forward(self._reader(version))
+        for tensor in inputs:
+            self._count_activation(tensor)
+        return self._interception.forward(self._reader(version), self._count_activation)
+
+    @property
+    def _forward_and_backward_agree(self) -> bool:
+        """Nothing changes the weights that a forward used before its backward has run."""
+        return self.job.method.schedule == "gpipe"
+
+    def _reader(self, version: int) -> WeightReader:
+        if self.job.method.stash:
+            return lambda index: self.versions[version][index]
+        return lambda index: self.update.backward_weight(index, self.versions.live[index])
+
+    def _count_activation(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        self._activations[storage.data_ptr()] = storage.nbytes()
+
+    # Backward.
+
+    def backward(self, m: int, gradients: Boundary | None, k: int | None) -> Boundary:
+        """B(m,i): gradients of the incoming boundary; with the N-th of a mini-batch, the update.
+
+        `gradients` belong to the outgoing boundary's differentiable members (None: the loss);
+        `k` counts asynchronous steps, None in a synchronous warm-up.
+        """
+        flight = self._flights.pop(m)
+        newest = self.versions.newest
+        if k is not None:
+            age = newest - flight.version
+            self.meter.count(age, age if self.job.method.stash else 0)
+        found = torch.autograd.grad(
+            flight.outputs, [*flight.inputs, *flight.weights], gradients, allow_unused=True
+        )
+        split = len(flight.inputs)
+        self._accumulate(found[split:])
+        if (m + 1) % self.job.microbatches == 0:
+            self._step(k)
+        self._drop_old_versions()
+        return tuple(
+            torch.zeros_like(t) if g is None else g
+            for t, g in zip(flight.inputs, found[:split], strict=True)
+        )
+
+    def _accumulate(self, found: Sequence[Tensor | None]) -> None:
+        for index, gradient in enumerate(found):
+            total = self._gradients[index]
+            if gradient is None:
+                continue
+            self._gradients[index] = gradient if total is None else total.add_(gradient)
+
+    def _step(self, k: int | None) -> None:
+        self._gradient_bytes = sum(g.nbytes for g in self._gradients if g is not None)
+        if self._live_version_is_still_read():
+            self.versions.stash()
+        self.update.apply(self._gradients, k)
+        self._gradients = [None] * len(self._gradients)
+        self.versions.newest += 1
+
+    def _live_version_is_still_read(self) -> bool:
+        if self._delays is not None:
+            return self._delays.bound > 0
+        newest_flight = next(reversed(self._flights.values()), None)
+        return (
+            self.job.method.stash
+            and newest_flight is not None
+            and newest_flight.version == self.versions.newest
+        )
+
+    def _drop_old_versions(self) -> None:
+        if self._delays is not None:
+            self.versions.drop_before(self.versions.newest - self._delays.bound)
+        elif self.job.method.stash:
+            oldest_flight = next(iter(self._flights.values()), None)
+            newest = self.versions.newest
+            self.versions.drop_before(oldest_flight.version if oldest_flight else newest)
+
+    # What it hands out.
+
+    def due_snapshot(self) -> Snapshot | None:
+        """The stage at its newest version, if that version is to be scored and was not yet."""
+        buffers = self._buffers.pop(self.versions.newest, None)
+        return self.snapshot(buffers) if buffers is not None else None
+
+    def snapshot(self, buffers: Iterable[Tensor] | None = None) -> Snapshot:
+        """The stage as it stands, with these buffers or its own."""
+        buffers = self.block.buffers() if buffers is None else buffers
+        weights = [w.detach().cpu().numpy().copy() for w in self.versions.live]
+        return Snapshot(
+            self.versions.newest, self.stage, weights, [b.cpu().numpy() for b in buffers]
+        )
+
+    def memory(self) -> Memory:
+        """Bytes this stage holds; gradients, stash and activations at their peak."""
+        return Memory(
+            weights=sum(w.nbytes for w in self.versions.live),
+            gradients=self._gradient_bytes,
+            optimizer=self.update.optimizer_bytes(),
+            discrepancy=self.update.correction_bytes(),
+            stash=self.versions.peak_bytes,
+            activations_peak=self._most_flights * sum(self._activations.values()),
+        )

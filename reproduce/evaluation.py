@@ -1,0 +1,32 @@
+"""The whole network in eval mode, for the metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from models.unit import Block, Boundary
+from reproduce.job import Job, place
+
+
+@contextmanager
+def evaluating(blocks: Sequence[Block], job: Job) -> Iterator[Callable[[Boundary], Boundary]]:
+    """Yields the network's forward pass; the blocks are in eval mode meanwhile, without graph."""
+
+    def forward(boundary: Boundary) -> Boundary:
+        boundary = place(boundary, job)
+        for block in blocks:
+            boundary = block(*boundary, seed=job.seed, microbatch=-1)
+        return boundary
+
+    modes = [block.training for block in blocks]
+    try:
+        for block in blocks:
+            block.eval()
+        with torch.no_grad():
+            yield forward
+    finally:
+        for block, mode in zip(blocks, modes, strict=True):
+            block.train(mode)

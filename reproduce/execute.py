@@ -1,0 +1,89 @@
+"""Train one cell and record how it ended, whatever the end."""
+
+from __future__ import annotations
+
+import time
+import traceback
+
+from reproduce.cells import Cell
+from reproduce.escapes import EscapesInterception
+from reproduce.job import Job, Observer, WorkerFailed
+from reproduce.progress import Progress, clock
+from reproduce.record import Recorder, Store
+from reproduce.report import Report, numbers, report
+from reproduce.train import train
+
+EXIT = {"finished": 0, "diverged": 0, "failed": 1, "refused": 2, "killed": 130}
+"""Exit code by how a run ended"""
+STATES = {"finished": "FINISHED", "diverged": "FINISHED", "killed": "KILLED"}
+"""MLflow's word for it; FAILED for the rest"""
+
+
+class Both(Observer):
+    """The store and the progress display hear the same."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self.observers = observers
+
+    def on_loss(self, step: int, loss: float) -> None:
+        for observer in self.observers:
+            observer.on_loss(step, loss)
+
+    def on_metric(self, step: int, value: float) -> None:
+        for observer in self.observers:
+            observer.on_metric(step, value)
+
+
+def execute(cell: Cell, job: Job, store: Store, progress: Progress) -> tuple[Report, str]:
+    """Train the cell. Returns its report and how it ended, a key of `EXIT`.
+
+    Errors and an interrupt end the run in the store as well, and are told through `progress`.
+    """
+    task = job.task()
+    facts = {"resolution": task.resolution(), "signature": getattr(task, "signature", "")}
+    recorder, started = store.start(cell, task.metric, facts), time.monotonic()
+    progress.begin(cell, task.metric)
+    end, error, outcome = "failed", "", None
+    try:
+        outcome = train(cell, job, Both(recorder, progress))
+        end = outcome.status
+    except KeyboardInterrupt:
+        end, error = "killed", "interrupted"
+    except (EscapesInterception, WorkerFailed) as raised:
+        end = "refused" if isinstance(raised, EscapesInterception) else "failed"
+        error = str(raised)
+    except Exception:  # whatever it was, the store must say so
+        error = traceback.format_exc()
+    finally:
+        progress.end()
+    if outcome is not None:
+        recorder.delays(outcome.delays)
+    status = "failed" if end == "refused" else end
+    found = report(cell, status, recorder, time.monotonic() - started, outcome)
+    close(recorder, found, STATES.get(end, "FAILED"), error)
+    progress.say(f"{cell.name}  {end}{f': {error}' if error else headline(found)}")
+    return found, end
+
+
+def headline(found: Report) -> str:
+    """The rest of the line that ends a run."""
+    if found["status"] == "diverged":
+        loss = found["last_finite_loss"]
+        return f" at step {found['diverged_at']}, last finite loss {loss:.4g}"
+    metric = found["metric"]
+    return (
+        f": {metric['name']} {metric['final']:.2f}, best {metric['best']:.2f}, "
+        f"{found['steps']} steps in {clock(found['wall_s'])}"
+    )
+
+
+def close(recorder: Recorder, found: Report, state: str, error: str) -> None:
+    """The last words of a run in the store."""
+    tags = {
+        "status": found["status"],
+        "weights_sha256": found["weights_sha256"],
+        "diverged_at": found["diverged_at"],
+        "last_finite_loss": found["last_finite_loss"],
+        "error": error or None,
+    }
+    recorder.end(state, numbers(found), tags)

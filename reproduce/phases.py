@@ -1,0 +1,93 @@
+"""How a run unfolds: one phase, or two where a synchronous warm-up (T3) comes first.
+
+A phase starts from an empty pipeline and ends with one; its schedule counts micro-batches from
+its own start, so F(m',i) reads version W + max(0, (m' - gradients between) // N) after a warm-up
+of W steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from torch import Tensor
+
+from reproduce.hogwild import RandomDelays
+from reproduce.job import Job
+from reproduce.schedule import SCHEDULES, GPipe, Schedule
+from reproduce.stage_context import StageContext
+
+
+@dataclass(frozen=True)
+class Phase:
+    """`steps` updates on one schedule, from update `first_step` on."""
+
+    schedule: Schedule
+    first_step: int
+    steps: int
+    warmup: bool = False
+    """T3: synchronous steps of an asynchronous method"""
+
+    @property
+    def synchronous(self) -> bool:
+        return isinstance(self.schedule, GPipe)
+
+    @property
+    def first_microbatch(self) -> int:
+        return self.first_step * self.schedule.microbatches
+
+    @property
+    def updates(self) -> range:
+        """The optimizer steps of this phase."""
+        return range(self.first_step, self.first_step + self.steps)
+
+    def forward_version(self, microbatch: int, stage: int) -> int:
+        """Updates in the weights that F reads; the micro-batch counts from the start of training."""
+        since = microbatch - self.first_microbatch
+        return self.first_step + self.schedule.forward_version(since, stage)
+
+    def flushes(self, steps: int) -> int:
+        """How often the pipeline ran empty in this phase, when the run ended after `steps`."""
+        done = max(0, min(steps - self.first_step, self.steps))
+        return done if self.synchronous else min(done, 1)
+
+
+def phases(job: Job) -> list[Phase]:
+    """The phases of a run, in order; their steps add up to `job.steps`."""
+    gpipe = GPipe(job.stages, job.microbatches)
+    if job.method.schedule == "gpipe":
+        return [Phase(gpipe, 0, job.steps)]
+    warmup = min(job.sync_steps, job.steps) if job.method.warmup else 0
+    found = [Phase(gpipe, 0, warmup, warmup=True), Phase(pipeline(job), warmup, job.steps - warmup)]
+    return [phase for phase in found if phase.steps]
+
+
+def pipeline(job: Job) -> Schedule:
+    """The schedule without flushes whose delays the method is about."""
+    return SCHEDULES[job.schedule](job.stages, job.microbatches)
+
+
+def stage_delays(job: Job, stage: int) -> tuple[Fraction, Fraction]:
+    """(tau_fwd, tau_bkwd) of stage i under the job's method, in updates."""
+    method = job.method
+    if method.synchronous:
+        return Fraction(0), Fraction(0)
+    tau = pipeline(job).tau(stage)
+    if method.delays is not None:
+        tau = RandomDelays.expected(tau)
+    return tau, tau if method.stash else Fraction(0)
+
+
+def stage_context(job: Job, stage: int, weights: Sequence[Tensor] = ()) -> StageContext:
+    """What the pieces of the method are told about stage i."""
+    tau_fwd, tau_bkwd = stage_delays(job, stage)
+    return StageContext(
+        stage=stage,
+        tau_fwd=tau_fwd,
+        tau_bkwd=tau_bkwd,
+        annealing_steps=job.annealing_steps,
+        decay=job.decay,
+        seed=job.seed,
+        weights=weights,
+    )

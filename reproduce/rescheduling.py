@@ -1,0 +1,27 @@
+"""T1, learning-rate rescheduling: a step size that accounts for the delay.
+
+    alpha_{k,i} = alpha_base(k) / max(tau_i, 1)^{p_k},    p_k = 1 - min(k / K, 1)
+
+over K annealing steps, with tau_i = tau_fwd,i in updates and k counted from the first asynchronous
+step. The floor at 1 and the start of k are assumed.
+"""
+
+from __future__ import annotations
+
+from reproduce.stage_context import StageContext
+
+
+def exponent(k: int, annealing_steps: int) -> float:
+    """p_k; 0 from step K on, and always where K = 0."""
+    return 1.0 - min(k / annealing_steps, 1.0) if annealing_steps > 0 else 0.0
+
+
+class Rescheduling:
+    """The factor alpha_{k,i} / alpha_base(k) of one stage."""
+
+    def __init__(self, context: StageContext) -> None:
+        self.tau = float(context.tau_fwd)
+        self.annealing_steps = context.annealing_steps
+
+    def factor(self, k: int) -> float:
+        return 1.0 / max(self.tau, 1.0) ** exponent(k, self.annealing_steps)
