@@ -53,6 +53,7 @@ def _code(processor: SentencePieceProcessor, pairs: Sequence[Pair]) -> list[Code
 
 
 def _width(sides: Iterable[list[int]], max_length: int) -> int:
+    """The static length of a side, for the training and the test part alike."""
     longest = 1 + max(map(len, sides))  # BOS or EOS comes on top
     return min(-(-longest // MULTIPLE) * MULTIPLE, max_length)
 

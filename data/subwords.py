@@ -70,7 +70,7 @@ def _train(lines: Sequence[str], vocabulary: int) -> bytes:
             minloglevel=2,
             **OPTIONS,
         )
-    except (RuntimeError, OSError) as error:
+    except RuntimeError as error:
         # The library's message ends in the bound that was missed, after the condition in brackets.
         reason = str(error).rpartition("] ")[2] or "use 400"
         raise ValueError(f"vocabulary={vocabulary} does not suit this text: {reason}") from error

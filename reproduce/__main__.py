@@ -22,7 +22,7 @@ class OneLineErrors(TyperGroup):
         except BadInput as error:
             message, code = str(error), 2
         except typer.TyperException as error:
-            message, code = error.format_message(), error.exit_code
+            message, code = f"{error.format_message().rstrip('.')}; see --help", error.exit_code
         except typer.Abort:
             message, code = "interrupted", 130
         else:
@@ -35,7 +35,6 @@ app = typer.Typer(
     cls=OneLineErrors,
     help="PipeMare, reproduced: cells of a table of experiments, run and recorded.",
     add_completion=False,
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 
@@ -98,7 +97,7 @@ def results(
     """Export a table's records to CSV in the results folder, and print their summary."""
     from reproduce import grid as grid_module
     from reproduce import results as records
-    from reproduce.record import Store
+    from reproduce.store import Store
     from reproduce.tables import load
 
     loaded = load(table)

@@ -77,8 +77,8 @@ def make(table: str, network: str, method: Method, settings: Mapping[str, Any]) 
 
 
 def explain(error: ValidationError, kind: type[Workload]) -> str:
-    """The first thing pydantic found, in one line with its mend."""
-    first = error.errors()[0]
+    """The first thing pydantic found, in one line with its mend; a misspelt key before all."""
+    first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     key, value = ".".join(map(str, first["loc"])), first["input"]
     if first["type"] == "extra_forbidden":
         return f"{key} = {value!r}: unknown setting; {choose(key, kind.model_fields)}"
@@ -93,7 +93,8 @@ def check(cell: Cell) -> None:
     s, method = cell.settings, cell.method
     if s.batch_size % s.microbatches:
         fit = [n for n in range(1, s.batch_size + 1) if s.batch_size % n == 0]
-        nearest = sorted(sorted(fit, key=lambda n: abs(n - s.microbatches))[:2])
+        below = [n for n in fit if n < s.microbatches][-1:]
+        nearest = below + [n for n in fit if n > s.microbatches][:1]
         raise BadInput(
             f"microbatches = {s.microbatches}: does not divide batch_size = {s.batch_size}; "
             f"choose {' or '.join(map(str, nearest))}"
@@ -125,16 +126,22 @@ def check(cell: Cell) -> None:
 
 
 def override(cell: Cell, changes: Mapping[str, Any]) -> Cell:
-    """The cell with other settings, checked again."""
+    """The cell with other settings, checked again; None takes a setting back to its default."""
     settings = cell.settings.model_dump(include=cell.settings.model_fields_set) | dict(changes)
-    return make(cell.table, cell.network_name, cell.method, settings)
+    kept = {key: value for key, value in settings.items() if value is not None}
+    return make(cell.table, cell.network_name, cell.method, kept)
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """`key=value` of --set; the value is TOML, or else a string. Raises BadInput without a `=`."""
+    """`key=value` of --set; the value is TOML, else a string, and None where there is none.
+
+    Raises BadInput without a `=`.
+    """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not key:
         raise BadInput(f"--set {text!r}: write it as key=value")
+    if not value:
+        return key, None
     for spelling in (value, value.lower(), f"0{value}"):  # also True and .01
         try:
             return key, tomllib.loads(f"value = {spelling}")["value"]

@@ -18,7 +18,8 @@ class DelayMeter:
         self.stage = stage
         self.microbatches = microbatches
         self.skip = skip
-        self._window: list[tuple[int, int]] = []
+        self._window = [0, 0]
+        self._in_window = 0
         self._sums = [0, 0]
         self._count = 0
 
@@ -27,11 +28,12 @@ class DelayMeter:
         if self.skip:
             self.skip -= 1
             return
-        self._window.append((age_fwd, age_bkwd))
-        if len(self._window) == self.microbatches:
-            self._sums = [s + sum(ages) for s, ages in zip(self._sums, zip(*self._window, strict=True), strict=True)]
-            self._count += self.microbatches
-            self._window.clear()
+        self._window = [self._window[0] + age_fwd, self._window[1] + age_bkwd]
+        self._in_window += 1
+        if self._in_window == self.microbatches:
+            self._sums = [a + b for a, b in zip(self._sums, self._window, strict=True)]
+            self._count += self._in_window
+            self._window, self._in_window = [0, 0], 0
 
     def result(self) -> StageDelay:
         if not self._count:

@@ -120,4 +120,3 @@ def _made(shape: tuple[int, ...], dtype: torch.dtype, job: Job) -> Tensor:
     if dtype.is_floating_point:
         return torch.randn(shape, dtype=job.dtype, device=job.device)
     return torch.zeros(shape, dtype=dtype, device=job.device)
-

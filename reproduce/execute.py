@@ -9,8 +9,9 @@ from reproduce.cells import Cell
 from reproduce.escapes import EscapesInterception
 from reproduce.job import Job, Observer, WorkerFailed
 from reproduce.progress import Progress, clock
-from reproduce.record import Recorder, Store
+from reproduce.record import Recorder
 from reproduce.report import Report, numbers, report
+from reproduce.store import Store
 from reproduce.train import train
 
 EXIT = {"finished": 0, "diverged": 0, "failed": 1, "refused": 2, "killed": 130}

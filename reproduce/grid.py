@@ -5,8 +5,8 @@ from __future__ import annotations
 from reproduce.errors import BadInput
 from reproduce.execute import EXIT, execute
 from reproduce.progress import make_progress
-from reproduce.record import Store
 from reproduce.results import csv_path, markdown, rows, unfinished, write_csv
+from reproduce.store import Store
 from reproduce.tables import Table
 from reproduce.train import prepare
 
@@ -22,7 +22,7 @@ def run_grid(table: Table) -> int:
     store = Store(table.name)
     repaired = store.repair()
     if repaired:
-        print(f"{repaired} runs left open by a dead process: closed as killed")
+        print(f"{table.name}: closed {repaired} left open by a process that died")
     todo = unfinished(table, store)
     jobs = [(cell, prepare(cell)) for cell in todo]
     failed: list[str] = []

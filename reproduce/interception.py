@@ -8,6 +8,7 @@ involves a parameter uses the weights handed out here, whatever the operator.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -23,26 +24,24 @@ class _WeightNote(NamedTuple):
     """Stands for a parameter, or a view of one, among autograd's saved tensors."""
 
     read: WeightReader
-    index: int
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
-
-
-def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    weight: int
+    size: Sequence[int | torch.SymInt]
+    stride: Sequence[int | torch.SymInt]
+    offset: int | torch.SymInt
 
 
 class Interception:
     """Makes the hooks under which a stage's forward passes run.
 
     `weights` are the tensors that the forward computes with (the stage's parameters, or stale
-    copies of them).
+    copies of them). A saved tensor is known as one of them, or a view, by where its data lies.
     """
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
-        self._weights = [(_storage(w), w.storage_offset()) for w in weights]
-        self._index = {storage: i for i, (storage, _) in enumerate(self._weights)}
+        self._weights = sorted((w.data_ptr(), index) for index, w in enumerate(weights))
+        self._starts = [start for start, _ in self._weights]
+        self._ends = [start + weights[index].nbytes for start, index in self._weights]
+        self._offsets = [weights[index].storage_offset() for _, index in self._weights]
 
     def forward(
         self, read: WeightReader, on_activation: Callable[[Tensor], None] | None = None
@@ -53,12 +52,14 @@ class Interception:
         """
 
         def pack(tensor: Tensor) -> Tensor | _WeightNote:
-            index = self._index.get(_storage(tensor))
-            if index is None:
+            start = tensor.data_ptr()
+            at = bisect_right(self._starts, start) - 1
+            if at < 0 or start >= self._ends[at]:
                 if on_activation is not None:
                     on_activation(tensor)
                 return tensor
-            offset = tensor.storage_offset() - self._weights[index][1]
+            offset = tensor.storage_offset() - self._offsets[at]
+            index = self._weights[at][1]
             return _WeightNote(read, index, tensor.size(), tensor.stride(), offset)
 
         return saved_tensors_hooks(pack, _unpack)
@@ -67,5 +68,5 @@ class Interception:
 def _unpack(packed: Tensor | _WeightNote) -> Tensor:
     if isinstance(packed, Tensor):
         return packed
-    weight = packed.read(packed.index).detach()
+    weight = packed.read(packed.weight).detach()
     return weight.as_strided(packed.size, packed.stride, weight.storage_offset() + packed.offset)

@@ -42,7 +42,10 @@ def optimizer(settings: Settings) -> Callable[[Iterable[Tensor]], Optimizer]:
             options[option] = tuple(value) if isinstance(value, list) else value
     takes = inspect.signature(kind).parameters
     for option in options.keys() - takes.keys():
-        raise BadInput(f"{option} = {options[option]}: {kind.__name__} has none; leave it out")
+        raise BadInput(
+            f"{option} = {options[option]}: {kind.__name__} has none; leave it out of the table, "
+            f"or take it back with --set {option}="
+        )
     return partial(kind, **options)
 
 

@@ -43,7 +43,7 @@ class Phase:
         return range(self.first_step, self.first_step + self.steps)
 
     def forward_version(self, microbatch: int, stage: int) -> int:
-        """Updates in the weights that F reads; the micro-batch counts from the start of training."""
+        """Updates in the weights that F reads; `microbatch` counts from the start of training."""
         since = microbatch - self.first_microbatch
         return self.first_step + self.schedule.forward_version(since, stage)
 

@@ -93,7 +93,7 @@ def run_reference(job: Job, observer: Observer | None = None) -> Outcome:
         ReferenceStage(job, i, job.network.block(units, job.seed))
         for i, units in enumerate(partition(len(job.network), job.stages), start=1)
     ]
-    for phase, t in ((phase, t) for phase in phases(job) for t in phase.updates):
+    for phase, t in ((each, t) for each in phases(job) for t in each.updates):
         outcome.losses.append(mini_batch(job, phase, stages, task, t))
         observer.on_loss(t, outcome.losses[-1])
         if not outcome.losses[-1] <= job.divergence_loss:
@@ -119,8 +119,8 @@ def mini_batch(job: Job, phase: Phase, stages: list[ReferenceStage], task: Task,
             boundary, weights = stage.forward(phase, m, boundary)
             used.append(weights)
         loss = task.loss(boundary, target.to(job.device)) / job.microbatches
-        flat = torch.autograd.grad(loss, [w for weights in used for w in weights], allow_unused=True)
-        gradients = iter(flat)
+        leaves = [w for weights in used for w in weights]
+        gradients = iter(torch.autograd.grad(loss, leaves, allow_unused=True))
         for stage in stages:
             stage.accumulate(list(islice(gradients, len(stage.weights))))
         total = total + loss.detach()

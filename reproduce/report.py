@@ -19,7 +19,10 @@ Report = dict[str, Any]
 def report(
     cell: Cell, status: str, recorder: Recorder, wall_s: float, outcome: Outcome | None = None
 ) -> Report:
-    """The report of a run that is over; without an outcome, of what was seen before it failed."""
+    """The report of a run that is over; without an outcome, of what was seen before it failed.
+
+    A run that did not reach its last step has no final metric.
+    """
     values = [value for _, value in recorder.metrics if math.isfinite(value)]
     settings = cell.settings
     steps = outcome.steps if outcome else len(recorder.losses)
@@ -28,7 +31,7 @@ def report(
         "status": status,
         "metric": {
             "name": recorder.metric,
-            "final": values[-1] if values else None,
+            "final": values[-1] if values and status == "finished" else None,
             "best": max(values, default=None),
         },
         "steps": steps,

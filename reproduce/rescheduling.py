@@ -24,4 +24,4 @@ class Rescheduling:
         self.annealing_steps = context.annealing_steps
 
     def factor(self, k: int) -> float:
-        return 1.0 / max(self.tau, 1.0) ** exponent(k, self.annealing_steps)
+        return float(max(self.tau, 1.0) ** -exponent(k, self.annealing_steps))

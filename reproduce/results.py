@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlflow.entities import Run
-
 from reproduce.cells import Cell
 from reproduce.progress import clock
-from reproduce.record import Store, results_folder
+from reproduce.store import Store
 from reproduce.tables import Table
+from reproduce.tracking import Run, results_folder
 
 TAGS = (
     "table", "cell", "status", "metric", "weights_sha256", "config_hash", "git_commit",
@@ -24,6 +23,8 @@ NUMBERS = (
     "memory_weights", "memory_gradients", "memory_optimizer", "memory_discrepancy",
     "memory_stash", "memory_activations_peak", "wall_s",
 )  # fmt: skip
+WHAT = {"network", "method", "units"}
+"""Parameters that are no settings"""
 WHOLE = {"steps", "diverged_at", "drains"}
 """Counts, and every number of bytes"""
 
@@ -52,9 +53,12 @@ def row(run: Run) -> Row:
         for key in NUMBERS
         if key in metrics
     }
-    settings = {f"set_{key}": value for key, value in run.data.params.items()}
-    return {**told, **{key: counted.get(key, "") for key in NUMBERS}, **settings,
-            "mlflow_run_id": run.info.run_id}  # fmt: skip
+    settings = {
+        key if key in WHAT else f"set_{key}": "" if value == "None" else value
+        for key, value in run.data.params.items()
+    }
+    numbers = {key: counted.get(key, "") for key in NUMBERS}
+    return {**told, **numbers, **settings, "mlflow_run_id": run.info.run_id}
 
 
 def csv_path(table: Table) -> Path:

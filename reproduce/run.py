@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,8 +16,8 @@ from reproduce.cells import Cell, override, parse_assignment
 from reproduce.errors import BadInput
 from reproduce.execute import EXIT, execute
 from reproduce.progress import make_progress
-from reproduce.record import Store
 from reproduce.report import Report
+from reproduce.store import Store
 from reproduce.tables import load
 from reproduce.train import prepare
 
@@ -65,9 +65,12 @@ def changed(cell: Cell, options: Mapping[str, Any], assignments: Sequence[str]) 
 
 def check_writable(path: Path) -> None:
     """Raises BadInput where no file can be written at `path`."""
+    existed = path.exists()
     try:
         with path.open("a"):
             pass
+        if not existed:
+            path.unlink()
     except OSError as error:
         raise BadInput(f"--json {path}: {error.strerror}; choose another file") from error
 
@@ -92,7 +95,8 @@ def output(to_error: bool) -> Iterator[Any]:
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
-        yield sys.stderr
+        with redirect_stdout(sys.stderr):
+            yield sys.stderr
     finally:
         os.dup2(kept, 1)
         os.close(kept)

@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 from torch import multiprocessing as mp
-from torch.multiprocessing import ProcessContext
-from torch.multiprocessing.spawn import ProcessException
+from torch.multiprocessing.spawn import ProcessContext, ProcessException, start_processes
 
 from models.partition import partition
 from reproduce.engine.process import WorkerSettings, worker_main
@@ -71,11 +70,13 @@ class _Launch:
     def run(self) -> Outcome:
         world = self.settings.world
         context = mp.get_context(_START_METHOD)
-        context.set_forkserver_preload([worker_main.__module__])
+        task = getattr(self.job.task, "func", self.job.task)
+        preload = [worker_main.__module__, "torch._dynamo", task.__module__]
+        context.set_forkserver_preload(preload)
         pipes = [context.Pipe(duplex=False) for _ in range(world)]
         writers = [writer for _, writer in pipes]
         board = context.RawArray("q", SLOTS * world)
-        processes = mp.start_processes(
+        processes: ProcessContext = start_processes(  # type: ignore[no-untyped-call]
             worker_main,
             (self.settings, writers, board),
             world,

@@ -18,7 +18,7 @@ from reproduce.engine.report import Snapshot
 from reproduce.engine.weights import WeightVersions
 from reproduce.interception import Interception, WeightReader
 from reproduce.job import Job, Memory, evaluation_due
-from reproduce.phases import Phase, phases, stage_context
+from reproduce.phases import phases, stage_context
 from reproduce.update import StageUpdate
 
 
@@ -75,9 +75,7 @@ class PipelineStage:
         newest = self.versions.newest
         return newest if self._delays is None else max(0, newest - self._delays.delay(newest))
 
-    def _compute(
-        self, version: int, m: int, inputs: Boundary
-    ) -> tuple[Boundary, Sequence[Tensor]]:
+    def _compute(self, version: int, m: int, inputs: Boundary) -> tuple[Boundary, Sequence[Tensor]]:
         """The block on weights `version`; the live ones need no detour."""
         if version == self.versions.newest:
             return self.block(*inputs, seed=self.job.seed, microbatch=m), self.versions.live
@@ -132,7 +130,6 @@ class PipelineStage:
         self._accumulate(found[split:])
         if (m + 1) % self.job.microbatches == 0:
             self._step(k)
-        self._drop_old_versions()
         return tuple(
             torch.zeros_like(t) if g is None else g
             for t, g in zip(flight.inputs, found[:split], strict=True)
@@ -147,29 +144,22 @@ class PipelineStage:
 
     def _step(self, k: int | None) -> None:
         self._gradient_bytes = sum(g.nbytes for g in self._gradients if g is not None)
-        if self._live_version_is_still_read():
-            self.versions.stash()
+        self._keep_what_is_still_read()
         self.update.apply(self._gradients, k)
         self._gradients = [None] * len(self._gradients)
         self.versions.newest += 1
 
-    def _live_version_is_still_read(self) -> bool:
+    def _keep_what_is_still_read(self) -> None:
+        """Before an update: which versions the micro-batches in flight, or delays, go back to."""
+        newest = self.versions.newest
         if self._delays is not None:
-            return self._delays.bound > 0
-        newest_flight = next(reversed(self._flights.values()), None)
-        return (
-            self.job.method.stash
-            and newest_flight is not None
-            and newest_flight.version == self.versions.newest
-        )
-
-    def _drop_old_versions(self) -> None:
-        if self._delays is not None:
-            self.versions.drop_before(self.versions.newest - self._delays.bound)
-        elif self.job.method.stash:
-            oldest_flight = next(iter(self._flights.values()), None)
-            newest = self.versions.newest
-            self.versions.drop_before(oldest_flight.version if oldest_flight else newest)
+            oldest, live = newest + 1 - self._delays.bound, self._delays.bound > 0
+        else:
+            read = [f.version for f in self._flights.values()] if self.job.method.stash else []
+            oldest, live = (read[0], read[-1] == newest) if read else (newest + 1, False)
+        self.versions.drop_before(oldest)
+        if live:
+            self.versions.stash()
 
     # What it hands out.
 
