@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed-from-pyproject
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help venv reproduce cell results test ui
+.PHONY: help venv reproduce cell results test bench ui
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -32,6 +32,11 @@ test: $(STAMP) ## lint, types, import contracts, tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest
+
+bench: $(STAMP) ## side-by-side benchmark, on an idle machine; JSON=FILE writes the numbers
+	@$(BIN)/python -c 'import torchgpipe' 2>&- || \
+	  $(BIN)/pip install -q --disable-pip-version-check -e '.[bench]' || true
+	$(BIN)/python -m reproduce bench $(if $(JSON),--json '$(JSON)')
 
 ui: $(STAMP) ## MLflow's UI over the store
 	$(BIN)/mlflow ui --backend-store-uri \

@@ -1,5 +1,7 @@
-"""The command line: `python -m reproduce COMMAND`. Slow imports wait for the command that needs
-them."""
+"""The command line: `python -m reproduce COMMAND`.
+
+Slow imports wait for the command that needs them.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ def schedule(
     method: Annotated[str, typer.Option(help="A method, such as t1+t2.")],
     stages: Annotated[int, typer.Option(min=1, help="P")],
     microbatches: Annotated[int, typer.Option(min=1, help="N")],
-    minibatches: Annotated[int, typer.Option(min=1, help="Updates to show.")] = 2,
+    minibatches: Annotated[int, typer.Option(min=1, help="Updates to show.")] = 4,
     kind: Annotated[
         Literal["ticks", "1f1b"], typer.Option("--schedule", help="Of asynchronous methods.")
     ] = "ticks",
@@ -126,6 +128,21 @@ def schedule(
     if method not in METHODS:
         raise BadInput(f"--method {method!r}: unknown; {choose(method, METHODS)}")
     print(render(METHODS[method], stages, microbatches, minibatches, kind))
+
+
+@app.command()
+def bench(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny sizes: does it run? The numbers mean nothing.")
+    ] = False,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the result; - is standard output.")
+    ] = None,
+) -> None:
+    """Time the engines beside each other and beside public peers, on an idle machine."""
+    from reproduce.bench.command import run_bench
+
+    raise typer.Exit(run_bench(quick, json))
 
 
 if __name__ == "__main__":

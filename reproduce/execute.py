@@ -41,7 +41,11 @@ def execute(cell: Cell, job: Job, store: Store, progress: Progress) -> tuple[Rep
     Errors and an interrupt end the run in the store as well, and are told through `progress`.
     """
     task = job.task()
-    facts = {"resolution": task.resolution(), "signature": getattr(task, "signature", "")}
+    facts = {
+        "device": job.device,
+        "resolution": task.resolution(),
+        "signature": getattr(task, "signature", ""),
+    }
     recorder, started = store.start(cell, task.metric, facts), time.monotonic()
     progress.begin(cell, task.metric)
     end, error, outcome = "failed", "", None
@@ -69,13 +73,18 @@ def execute(cell: Cell, job: Job, store: Store, progress: Progress) -> tuple[Rep
 def headline(found: Report) -> str:
     """The rest of the line that ends a run."""
     if found["status"] == "diverged":
-        loss = found["last_finite_loss"]
-        return f" at step {found['diverged_at']}, last finite loss {loss:.4g}"
+        last = _text(found["last_finite_loss"], ".4g")
+        return f" at step {found['diverged_at']}, last finite loss {last}"
     metric = found["metric"]
     return (
-        f": {metric['name']} {metric['final']:.2f}, best {metric['best']:.2f}, "
+        f": {metric['name']} {_text(metric['final'], '.2f')}, "
+        f"best {_text(metric['best'], '.2f')}, "
         f"{found['steps']} steps in {clock(found['wall_s'])}"
     )
+
+
+def _text(value: float | None, form: str) -> str:
+    return "none" if value is None else format(value, form)
 
 
 def close(recorder: Recorder, found: Report, state: str, error: str) -> None:

@@ -100,6 +100,9 @@ class Outcome:
     drains: int = 0
     """How often the pipeline was flushed"""
     wall_s: float = 0.0
+    """Seconds in all, with the start of the processes and the building of the stages"""
+    loop_s: float = 0.0
+    """Seconds from the first pass to the last, the longest over workers"""
 
     @property
     def steps(self) -> int:

@@ -93,6 +93,7 @@ def run_reference(job: Job, observer: Observer | None = None) -> Outcome:
         ReferenceStage(job, i, job.network.block(units, job.seed))
         for i, units in enumerate(partition(len(job.network), job.stages), start=1)
     ]
+    looping = time.monotonic()
     for phase, t in ((each, t) for each in phases(job) for t in each.updates):
         outcome.losses.append(mini_batch(job, phase, stages, task, t))
         observer.on_loss(t, outcome.losses[-1])
@@ -103,6 +104,7 @@ def run_reference(job: Job, observer: Observer | None = None) -> Outcome:
             with evaluating([stage.block for stage in stages], job) as forward:
                 outcome.metrics.append((t + 1, task.evaluate(forward)))
             observer.on_metric(*outcome.metrics[-1])
+    outcome.loop_s = time.monotonic() - looping
     outcome.weights = [w.detach().cpu() for stage in stages for w in stage.weights]
     outcome.delays = [stage.meter.result() for stage in stages]
     outcome.wall_s = time.monotonic() - started

@@ -46,7 +46,7 @@ def report(
             "model_stages": utilization_model(cell, settings.stages, steps),
         },
         "memory": memory_entry(outcome.memory if outcome else None),
-        "wall_s": wall_s,
+        "wall_s": outcome.wall_s if outcome else wall_s,
         "seed": settings.seed,
         "engine": settings.engine,
         "workers": cell.workers,
@@ -89,10 +89,11 @@ def utilization_model(cell: Cell, devices: int, steps: int) -> float:
 
 def numbers(report: Report) -> dict[str, float | None]:
     """The report's numbers under flat names, for the store."""
+    taus = [d["tau_fwd"] for d in report["delays"] if d["tau_fwd"] is not None]
     flat: dict[str, float | None] = {
         "final": report["metric"]["final"],
         "best": report["metric"]["best"],
-        "tau_fwd_max": max((d["tau_fwd"] or 0.0 for d in report["delays"]), default=None),
+        "tau_fwd_max": max(taus, default=None),
     }
     for key in ("steps", "diverged_at", "last_finite_loss", "drains", "wall_s"):
         flat[key] = report[key]

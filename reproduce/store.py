@@ -77,7 +77,6 @@ class Store:
             "git_dirty": provenance.git()["dirty"],
             "versions": provenance.versions(),
             "machine": provenance.machine(),
-            "device": "cpu",
             **facts,
         }
         with contextlib.suppress(OSError):  # no /proc: such a run is never taken for dead

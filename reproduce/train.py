@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from reproduce.cells import Cell
@@ -57,12 +55,11 @@ def train(cell: Cell, job: Job, observer: Observer) -> Outcome:
         WorkerFailed: a worker died or raised.
     """
     threads = cell.settings.threads
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # what the workers start with
-    torch.set_num_threads(threads)
     if cell.settings.engine == "reference":
         from reproduce.reference import run_reference
 
+        torch.set_num_threads(threads)
         return run_reference(job, observer)
     from reproduce.engine import run_pipeline
 
-    return run_pipeline(job, cell.settings.workers, observer)
+    return run_pipeline(job, cell.settings.workers, observer, threads)

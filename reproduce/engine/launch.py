@@ -177,6 +177,7 @@ class _Launch:
         outcome.delays = sorted(delays, key=lambda delay: delay.stage)
         outcome.memory = sum((done.memory for done in self._done), start=Memory())
         outcome.utilization = sum(done.utilization for done in self._done) / len(self._done)
+        outcome.loop_s = max(done.loop_s for done in self._done)
         for phase in phases(job):
             outcome.drains += phase.flushes(outcome.steps)
         return outcome

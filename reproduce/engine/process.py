@@ -73,6 +73,7 @@ def _work(rank: int, settings: WorkerSettings, report: Report) -> None:
                 delays=[stage.meter.result() for stage in stages],
                 memory=sum((stage.memory() for stage in stages), start=Memory()),
                 utilization=worker.utilization(),
+                loop_s=worker.wall_s,
             )
         )
     finally:

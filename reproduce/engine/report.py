@@ -58,6 +58,7 @@ class Done(NamedTuple):
     delays: list[StageDelay]
     memory: Memory
     utilization: float
+    loop_s: float
 
 
 Message = Loss | Snapshot | Failed | Done

@@ -47,6 +47,7 @@ class PipelineStage:
         schedule = phases(job)[-1].schedule
         self.meter = DelayMeter(stage, job.microbatches, schedule.gradients_between(stage))
         self._interception = Interception(weights)
+        self._hooks_on_live_weights = self._interception.forward(self._reader(0))
         self._flights: dict[int, Flight] = {}
         self._gradients: list[Tensor | None] = [None] * len(weights)
         self._buffers: dict[int, list[Tensor]] = {}
@@ -55,9 +56,9 @@ class PipelineStage:
 
     # Forward.
 
-    def forward(self, m: int, boundary: Boundary, target: Tensor | None = None) -> Boundary:
-        """F(m,i): the outgoing boundary, cut from the graph."""
-        inputs = tuple(t.detach().requires_grad_(t.requires_grad) for t in boundary)
+    def forward(self, m: int, inputs: Boundary, target: Tensor | None = None) -> Boundary:
+        """F(m,i): the outgoing boundary. Incoming and outgoing tensors are leaves of a graph, of
+        this stage's and of the next one's; the differentiable ones require a gradient."""
         version = self._forward_version()
         with self._hooks(version, inputs):
             outputs, leaves = self._compute(version, m, inputs)
@@ -89,17 +90,15 @@ class PipelineStage:
 
         Activations are measured on the first micro-batch: the shapes never change.
         """
-        if self._activations:
-            passive = self._forward_and_backward_agree
-            return nullcontext() if passive else self._interception.forward(self._reader(version))
-        for tensor in inputs:
-            self._count_activation(tensor)
-        return self._interception.forward(self._reader(version), self._count_activation)
-
-    @property
-    def _forward_and_backward_agree(self) -> bool:
-        """Nothing changes the weights that a forward used before its backward has run."""
-        return self.job.method.schedule == "gpipe"
+        if not self._activations:
+            for tensor in inputs:
+                self._count_activation(tensor)
+            return self._interception.forward(self._reader(version), self._count_activation)
+        if self.job.method.schedule == "gpipe":  # no update between a forward and its backward
+            return nullcontext()
+        if self.job.method.stash:
+            return self._interception.forward(self._reader(version))
+        return self._hooks_on_live_weights
 
     def _reader(self, version: int) -> WeightReader:
         if self.job.method.stash:

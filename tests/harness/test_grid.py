@@ -1,0 +1,119 @@
+"""`grid` runs what is not finished, and `results` reads it back."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from .conftest import WORKER_DIED, runs
+
+ALL = ["gpipe", "t1", "t1+t2"]
+
+
+def test_every_cell_once_then_nothing(cli, table: Path, results: Path, engine) -> None:
+    first = cli("grid", table)
+    assert first.exit_code == 0, first.output
+    assert engine.methods == ALL
+    again = cli("grid", table)
+    assert again.exit_code == 0
+    assert engine.methods == ALL
+    assert "nothing to do" in again.stdout
+    assert str(results / "mlflow.db") in again.stdout
+
+
+def test_a_failed_cell_does_not_stop_the_next(cli, table: Path, results: Path, engine) -> None:
+    engine.failures = {"t1": WORKER_DIED}
+    result = cli("grid", table)
+    assert result.exit_code == 1
+    assert engine.methods == ALL
+    assert str(WORKER_DIED) in result.stdout
+    assert "failed: digits-resnet50/t1\n" in result.stdout
+    engine.failures = {}
+    assert cli("grid", table).exit_code == 0
+    assert engine.methods == [*ALL, "t1"]
+
+
+def test_a_diverged_cell_is_finished(cli, table: Path, results: Path, engine) -> None:
+    engine.diverge = {"t1"}
+    assert cli("grid", table).exit_code == 0
+    assert cli("grid", table).exit_code == 0
+    assert engine.methods == ALL
+
+
+def test_an_interrupt_stops_and_the_next_grid_goes_on(cli, table, results: Path, engine) -> None:
+    engine.failures = {"t1": KeyboardInterrupt()}
+    assert cli("grid", table).exit_code == 130
+    assert engine.methods == ["gpipe", "t1"]
+    assert [run.info.status for run in runs(results)] == ["FINISHED", "KILLED"]
+    engine.failures = {}
+    assert cli("grid", table).exit_code == 0
+    assert engine.methods == ["gpipe", "t1", "t1", "t1+t2"]
+
+
+def test_only_the_cells_that_a_change_touches_run_again(cli, table, results, engine) -> None:
+    cli("grid", table)
+    table.write_text(table.read_text().replace("decay = 0.1", "decay = 0.2"))
+    cli("grid", table)
+    assert engine.methods == [*ALL, "t1", "t1+t2"]
+
+
+def test_other_workers_are_no_other_cell(cli, table, results, engine) -> None:
+    cli("grid", table)
+    table.write_text(table.read_text().replace("workers = 2", "workers = 3"))
+    cli("grid", table)
+    assert engine.methods == ALL
+
+
+def test_a_single_run_counts_for_the_grid(cli, table, results, engine) -> None:
+    cli("run", "digits-resnet50/t1", "--table", table)
+    cli("run", "digits-resnet50/gpipe", "--table", table, "--steps", 3)
+    cli("grid", table)
+    assert engine.methods == ["t1", "gpipe", "gpipe", "t1+t2"]
+
+
+def test_bad_input_stops_the_grid_before_any_cell(cli, table, results, engine) -> None:
+    table.write_text(table.read_text() + '[cell."digits-resnet50/t1+t2"]\nbatch_size = 4096\n')
+    result = cli("grid", table)
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert "digits-resnet50/t1+t2" in result.stderr
+    assert engine.jobs == []
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_results_are_one_row_a_cell_of_the_newest_runs(cli, table, results, engine) -> None:
+    engine.diverge = {"t1"}
+    cli("grid", table)
+    cli("run", "digits-resnet50/gpipe", "--table", table)
+    (results / "small.csv").unlink()
+    assert cli("results", "--table", table).exit_code == 0
+    rows = read(results / "small.csv")
+    assert [row["cell"] for row in rows] == [f"digits-resnet50/{method}" for method in ALL]
+    gpipe, t1, _ = rows
+    assert gpipe["mlflow_run_id"] == runs(results)[-1].info.run_id
+    assert (gpipe["final"], gpipe["diverged_at"], gpipe["steps"]) == ("85.0", "", "6")
+    assert (t1["status"], t1["final"], t1["diverged_at"]) == ("diverged", "", "4")
+    assert (t1["network"], t1["method"], t1["units"]) == ("digits-resnet50", "t1", "107")
+    assert (t1["set_stages"], t1["set_betas"], t1["memory_weights"]) == ("8", "", "100")
+
+
+def test_markdown_is_the_table_alone(cli, table, results, engine) -> None:
+    engine.diverge = {"t1"}
+    cli("grid", table)
+    lines = cli("results", "--table", table, "--markdown").stdout.splitlines()
+    header, rule, gpipe, t1, _ = [[c.strip() for c in line.split("|")[1:-1]] for line in lines]
+    assert set("".join(rule)) == {"-"}
+    found = dict(zip(header, t1, strict=True))
+    assert (found["cell"], found["final"], found["diverged at"]) == ("digits-resnet50/t1", "–", "4")
+    assert dict(zip(header, gpipe, strict=True))["final"] == "85.00"
+    assert dict(zip(header, gpipe, strict=True))["τ max"] == "3.75"
+
+
+def test_results_of_a_table_without_any(cli, table, results, engine) -> None:
+    result = cli("results", "--table", table)
+    assert result.exit_code == 2
+    assert "run grid first" in result.stderr
