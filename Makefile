@@ -26,6 +26,13 @@ cell: $(STAMP) ## one cell: make cell CELL=digits-resnet50/t1+t2 [TABLE=embedded
 results: $(STAMP) ## the records of a table as CSV and as a printed table
 	$(BIN)/python -m reproduce results --table $(TABLE)
 
+record: $(STAMP) ## the records of a table into results/recorded and the README, to be committed
+	$(BIN)/python -m reproduce results --table $(TABLE) --record
+	REPRODUCE_RESULTS=results/recorded $(BIN)/python -m paper_figures
+
+figures: $(STAMP) ## every figure, into results/figures
+	$(BIN)/python -m paper_figures
+
 test: $(STAMP) ## lint, types, import contracts, tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check

@@ -95,9 +95,13 @@ def grid(
 def results(
     table: TableOption = "embedded",
     markdown: Annotated[bool, typer.Option("--markdown", help="The table alone.")] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Into results/recorded and the README, to commit.")
+    ] = False,
 ) -> None:
     """Export a table's records to CSV in the results folder, and print their summary."""
     from reproduce import grid as grid_module
+    from reproduce import recorded
     from reproduce import results as records
     from reproduce.store import Store
     from reproduce.tables import load
@@ -106,6 +110,9 @@ def results(
     store = Store(loaded.name)
     if markdown:
         print(records.markdown(records.rows(loaded, store)))
+    elif record:
+        for path in recorded.record(loaded.name, records.rows(loaded, store)):
+            print(path)
     else:
         grid_module.export(loaded, store)
 

@@ -15,7 +15,7 @@ from reproduce.tracking import Run, results_folder
 
 TAGS = (
     "table", "cell", "status", "metric", "weights_sha256", "config_hash", "git_commit",
-    "git_dirty", "machine", "device", "signature",
+    "git_dirty", "machine", "versions", "device", "signature",
 )  # fmt: skip
 NUMBERS = (
     "final", "best", "steps", "diverged_at", "last_finite_loss", "drains", "tau_fwd_max",

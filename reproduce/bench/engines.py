@@ -27,7 +27,8 @@ def threads(count: int) -> Iterator[None]:
 def time_pipeline(job: Job, workers: int) -> Timing:
     """The pipeline engine, one thread a worker: from the barrier after building to the last tick
     of the slowest worker."""
-    return _timing(job, run_pipeline(job, workers, threads=1))
+    with threads(1):
+        return _timing(job, run_pipeline(job, workers, threads=1))
 
 
 def time_reference(job: Job) -> Timing:

@@ -96,7 +96,7 @@ class Sizes:
 
 
 FULL = Sizes(
-    rounds=5, units=12, width=1024, stages=4, samples=64, microbatches=384,
+    rounds=5, units=12, width=1024, stages=4, samples=32, microbatches=240,
     deep_samples=16, deep_microbatches=64,
 )  # fmt: skip
 QUICK = Sizes(

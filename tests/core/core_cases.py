@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -222,3 +223,60 @@ def assert_trained(outcome: Outcome, job: Job) -> None:
     assert not still, f"parameters {still} did not move"
 
 
+
+
+class Counter(Unit):
+    """``(total, log) -> (total + v, log with v)``: dv is always 1, so v tells the updates it had.
+
+    Under SGD without momentum and with a learning rate of 1, v = -(number of updates).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.v = nn.Parameter(torch.zeros(1))
+
+    def forward(self, total: Tensor, log: Tensor) -> Boundary:
+        return total + self.v, torch.cat((log, self.v.detach()))
+
+
+class Log:
+    """Writes down the v of every `Counter` in the forward pass of every micro-batch."""
+
+    name, metric = "log", "accuracy"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def microbatch(self, m: int) -> Microbatch:
+        return Microbatch((torch.zeros(1), torch.zeros(0)), torch.tensor(m))
+
+    def loss(self, outputs: Boundary, target: Tensor) -> Tensor:
+        total, log = outputs
+        with self.path.open("a") as file:  # the last stage only: one writer
+            print(target.item(), *log.tolist(), file=file)
+        return total.sum()
+
+    def evaluate(self, forward: Callable[[Boundary], Boundary]) -> float:
+        return 0.0
+
+    def resolution(self) -> float:
+        return 1.0
+
+
+def counters(path: Path, method: str | Method, stages: int, **settings: Any) -> Job:
+    """A job of `Counter` units, one a stage, in double precision."""
+    defaults = {
+        "stages": stages,
+        "optimizer": partial(torch.optim.SGD, lr=1.0),
+        "dtype": torch.float64,
+        "divergence_loss": float("inf"),
+    }
+    return make_job(
+        network(*[Counter] * stages), partial(Log, path), method, **(defaults | settings)
+    )
+
+
+def read_log(path: Path) -> dict[int, list[float]]:
+    """Micro-batch -> the v of every stage in its forward pass, stage 1 first."""
+    rows = [line.split() for line in path.read_text().splitlines()]
+    return {int(m): [float(v) for v in values] for m, *values in rows}
