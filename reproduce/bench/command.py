@@ -10,7 +10,7 @@ from typing import TextIO
 
 from reproduce.bench.figures import FIGURES, measured
 from reproduce.bench.groups import groups
-from reproduce.bench.measure import Entry, interleave
+from reproduce.bench.measure import Entry, Skipped, interleave
 from reproduce.bench.report import as_json, as_table
 from reproduce.bench.workload import FULL, QUICK
 from reproduce.progress import clock
@@ -24,19 +24,23 @@ class Ticker:
         self.total, self.stream = total, stream
         self.done, self.started = 0, time.monotonic()
 
-    def __call__(self, entry: Entry) -> None:
+    def __call__(self, what: Entry | Skipped) -> None:
+        name = f"{what.group} {what.contestant}"
+        if isinstance(what, Skipped):
+            self.total -= what.runs
+            self._say(f"{name}: not measured: {what.reason}")
+            return
         self.done += 1
-        timing = entry.timing
+        timing = what.timing
         spent = time.monotonic() - self.started
         left = clock(spent / self.done * (self.total - self.done))
         speed = f"{1000 * timing.seconds_per_microbatch:.2f} ms a micro-batch"
         busy = f", {timing.utilization:.0%} busy" if timing.utilization is not None else ""
-        print(
-            f"[{self.done}/{self.total}, {left} left] {entry.group} round {entry.round + 1} "
-            f"{entry.contestant}: {speed}{busy}",
-            file=self.stream,
-            flush=True,
-        )
+        at = f"[{self.done}/{self.total}, {left} left] round {what.round + 1}"
+        self._say(f"{at} {name}: {speed}{busy}")
+
+    def _say(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
 
 
 def run_bench(quick: bool, file: str | None) -> int:

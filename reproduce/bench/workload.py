@@ -88,7 +88,7 @@ class Sizes:
     deep_samples: int
     """Samples a micro-batch of the deep network"""
     deep_microbatches: int
-    lr: float = 0.01
+    lr: float = 0.001
 
     def steps(self, n: int) -> int:
         """Updates of a run with N micro-batches each."""

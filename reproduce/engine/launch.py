@@ -9,6 +9,7 @@ import signal
 import tempfile
 import time
 from collections import defaultdict
+from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -16,7 +17,9 @@ import torch
 from torch import multiprocessing as mp
 from torch.multiprocessing.spawn import ProcessContext, ProcessException, start_processes
 
+from data.task import Task
 from models.partition import partition
+from models.unit import Block
 from reproduce.engine.process import WorkerSettings, worker_main
 from reproduce.engine.report import SLOTS, Done, Failed, Loss, Message, Snapshot, last_seen
 from reproduce.escapes import check
@@ -66,6 +69,17 @@ class _Launch:
         self._snapshots: dict[int, dict[int, Snapshot]] = defaultdict(dict)
         self._failed: dict[int, Failed] = {}
         self._done: list[Done] = []
+
+    @cached_property
+    def task(self) -> Task:
+        return self.job.task()
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The whole network, for scoring: the workers' weights are copied into it."""
+        job = self.job
+        stages = partition(len(job.network), job.stages)
+        return [job.network.block(s, job.seed).to(job.device, job.dtype) for s in stages]
 
     def run(self) -> Outcome:
         world = self.settings.world
@@ -134,18 +148,14 @@ class _Launch:
 
     def _evaluate(self, steps: int, stages: dict[int, Snapshot]) -> None:
         """The metric of version `steps`, on the weights that the stages handed over."""
-        job, blocks = self.job, []
-        for stage, units in enumerate(partition(len(job.network), job.stages), start=1):
-            block = job.network.block(units, job.seed).to(job.device, job.dtype)
+        for stage, block in enumerate(self.blocks, start=1):
             mine = [*block.parameters(), *block.buffers()]
+            given = [*stages[stage].weights, *stages[stage].buffers]
             with torch.no_grad():
-                for tensor, array in zip(
-                    mine, [*stages[stage].weights, *stages[stage].buffers], strict=True
-                ):
+                for tensor, array in zip(mine, given, strict=True):
                     tensor.copy_(torch.from_numpy(array))
-            blocks.append(block)
-        with evaluating(blocks, job) as forward:
-            self.outcome.metrics.append((steps, job.task().evaluate(forward)))
+        with evaluating(self.blocks, self.job) as forward:
+            self.outcome.metrics.append((steps, self.task.evaluate(forward)))
         self.observer.on_metric(*self.outcome.metrics[-1])
 
     def _failure(self, processes: ProcessContext, first: int, board: Any) -> WorkerFailed:
