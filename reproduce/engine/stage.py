@@ -42,7 +42,7 @@ class PipelineStage:
         names, weights = zip(*self.block.named_parameters(), strict=True)
         self._names = names
         self.versions = WeightVersions(weights)
-        self.update = StageUpdate(job, stage, weights)
+        self._update = StageUpdate(job, stage, weights)
         self._delays = job.method.delays(stage_context(job, stage)) if job.method.delays else None
         schedule = phases(job)[-1].schedule
         self.meter = DelayMeter(stage, job.microbatches, schedule.gradients_between(stage))
@@ -103,7 +103,7 @@ class PipelineStage:
     def _reader(self, version: int) -> WeightReader:
         if self.job.method.stash:
             return lambda index: self.versions[version][index]
-        return lambda index: self.update.backward_weight(index, self.versions.live[index])
+        return lambda index: self._update.backward_weight(index, self.versions.live[index])
 
     def _count_activation(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -111,40 +111,42 @@ class PipelineStage:
 
     # Backward.
 
-    def backward(self, m: int, gradients: Boundary | None, k: int | None) -> Boundary:
-        """B(m,i): gradients of the incoming boundary; with the N-th of a mini-batch, the update.
+    def backward(self, m: int, gradients: Boundary | None, count_delay: bool) -> Boundary:
+        """B(m,i): gradients of the incoming boundary. With the N-th of a mini-batch an `update`
+        is due, before the stage's next pass.
 
-        `gradients` belong to the outgoing boundary's differentiable members (None: the loss);
-        `k` counts asynchronous steps, None in a synchronous warm-up.
+        `gradients` belong to the outgoing boundary's differentiable members (None: the loss).
+        `count_delay` is off in a synchronous warm-up.
         """
         flight = self._flights.pop(m)
-        newest = self.versions.newest
-        if k is not None:
-            age = newest - flight.version
+        if count_delay:
+            age = self.versions.newest - flight.version
             self.meter.count(age, age if self.job.method.stash else 0)
         found = torch.autograd.grad(
             flight.outputs, [*flight.inputs, *flight.weights], gradients, allow_unused=True
         )
         split = len(flight.inputs)
         self._accumulate(found[split:])
-        if (m + 1) % self.job.microbatches == 0:
-            self._step(k)
         return tuple(
             torch.zeros_like(t) if g is None else g
             for t, g in zip(flight.inputs, found[:split], strict=True)
         )
 
     def _accumulate(self, found: Sequence[Tensor | None]) -> None:
+        """Not in place: a weight's gradient may be the very tensor that went upstream."""
         for index, gradient in enumerate(found):
             total = self._gradients[index]
-            if gradient is None:
-                continue
-            self._gradients[index] = gradient if total is None else total.add_(gradient)
+            if gradient is not None:
+                self._gradients[index] = gradient if total is None else total + gradient
 
-    def _step(self, k: int | None) -> None:
+    # Update.
+
+    def update(self, k: int | None) -> None:
+        """One optimizer step on the gradients of a mini-batch. `k` counts asynchronous steps; None
+        in a synchronous warm-up."""
         self._gradient_bytes = sum(g.nbytes for g in self._gradients if g is not None)
         self._keep_what_is_still_read()
-        self.update.apply(self._gradients, k)
+        self._update.apply(self._gradients, k)
         self._gradients = [None] * len(self._gradients)
         self.versions.newest += 1
 
@@ -180,8 +182,8 @@ class PipelineStage:
         return Memory(
             weights=sum(w.nbytes for w in self.versions.live),
             gradients=self._gradient_bytes,
-            optimizer=self.update.optimizer_bytes(),
-            discrepancy=self.update.correction_bytes(),
+            optimizer=self._update.optimizer_bytes(),
+            discrepancy=self._update.correction_bytes(),
             stash=self.versions.peak_bytes,
             activations_peak=self._most_flights * sum(self._activations.values()),
         )

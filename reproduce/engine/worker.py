@@ -2,7 +2,7 @@
 
     wait for the messages of the last tick
     do the passes that a neighbour waits for, post this tick's messages
-    do the other passes while they travel
+    do the updates that are due and the other passes while they travel
 
 Follow one micro-batch: `forward` takes the boundary out of the inbox, the stage computes, `_leave`
 puts the result into the inbox of the next stage or hands it to the transport; `backward` is the
@@ -45,6 +45,7 @@ class Worker:
         """The run ends after so many updates; a divergence brings it forward"""
         self._inbox: dict[tuple[str, int, int], Boundary] = {}
         self._loss: list[Boundary] = []
+        self._due: list[PipelineStage] = []
         self.wall_s = 0.0
 
     def run(self) -> None:
@@ -80,8 +81,10 @@ class Worker:
             if self.transport is not None:
                 exchange = messages.exchange(tick)
                 self.transport.post(exchange, self.end, sent.get("F"), sent.get("B"))
+            self._update(phase)
             for op in rest:
                 self._do(op, phase, sent)
+            self._update(phase)
             tick += 1
 
     def _receive(self, messages: WorkerPlan, phase: Phase, tick: int) -> None:
@@ -130,13 +133,20 @@ class Worker:
     def _backward(self, stage: int, m: int, phase: Phase, sent: dict[str, Boundary]) -> None:
         self.report.doing(Doing.BACKWARD, stage, m)
         gradients = None if stage == self.job.stages else self._inbox.pop(("B", stage, m))
-        k = None if phase.warmup else self.stages[stage].versions.newest - phase.first_step
-        gradients = self.stages[stage].backward(m, gradients, k)
-        snapshot = self.stages[stage].due_snapshot()
-        if snapshot is not None:
-            self.report.tell(snapshot)
+        gradients = self.stages[stage].backward(m, gradients, not phase.warmup)
+        if (m + 1) % self.job.microbatches == 0:
+            self._due.append(self.stages[stage])
         if stage > 1:
             self._leave("B", stage - 1, m, gradients, sent)
+
+    def _update(self, phase: Phase) -> None:
+        """The updates that this tick's backward passes made due: no neighbour waits for them."""
+        for stage in self._due:
+            stage.update(None if phase.warmup else stage.versions.newest - phase.first_step)
+            snapshot = stage.due_snapshot()
+            if snapshot is not None:
+                self.report.tell(snapshot)
+        self._due.clear()
 
     def _leave(
         self, kind: str, stage: int, m: int, boundary: Boundary, sent: dict[str, Boundary]
