@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed-from-pyproject
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help venv reproduce cell results test bench ui
+.PHONY: help venv reproduce cell results record figures test bench ui
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
