@@ -34,81 +34,114 @@ _LOOKUPS = {"EmbeddingBackward0"}
 """Where integer data meets a weight, unseen by the graph"""
 
 
+_OWN_HOOKS = "it hooks what autograd saves"
+
+
 class EscapesInterception(ValueError):
     """A unit's backward pass would not use the weights it is handed."""
 
 
 def check(job: Job) -> None:
-    """What both engines ask of a job before they start.
+    """What both engines ask of a job before they start: a probe of every unit of its network on
+    made-up data of the right shapes.
 
     Raises:
-        ValueError: P larger than the number of units.
+        ValueError: P larger than the number of units, or a boundary member that a unit ignores.
         EscapesInterception: a unit whose backward pass would not see the weights it is given.
     """
     partition(len(job.network), job.stages)
-    if not job.method.synchronous:
-        refuse_escapes(job)
-
-
-def refuse_escapes(job: Job) -> None:
-    """Probe every unit of the job's network on made-up data of the right shapes.
-
-    Raises:
-        EscapesInterception: naming the unit and the operation.
-    """
     inputs = place(job.task().microbatch(0).inputs, job)
     shapes = boundary_shapes(job.network, inputs)
     for index in range(len(job.network)):
         unit = job.network.build(index, job.seed).to(job.device, job.dtype)
-        escape = find_escape(unit, inputs)
-        if escape:
+        name = f"unit {index} of {job.network.name} ({type(unit).__name__})"
+        probe = Probe(unit, inputs, differentiable=index > 0)
+        if probe.ignored is not None:
+            raise ValueError(
+                f"{name} ignores member {probe.ignored} of its boundary, so no gradient comes "
+                "back for it; leave it out of the boundary"
+            )
+        if probe.escape and not job.method.synchronous:
             raise EscapesInterception(
-                f"unit {index} of {job.network.name} ({type(unit).__name__}): {escape}, so its "
-                f"backward pass would not see the weights method {job.method.name!r} gives it; "
-                "use the weight itself or a view of it, or train with gpipe"
+                f"{name}: {probe.escape}, so its backward pass would not see the weights method "
+                f"{job.method.name!r} gives it; use the weight itself or a view of it, or train "
+                "with gpipe"
             )
         inputs = tuple(_made(shape, dtype, job) for shape, dtype, _ in shapes[index])
 
 
-def find_escape(unit: Unit, inputs: Boundary) -> str | None:
-    """What in the unit would escape interception, or None. Runs one training forward."""
+class Probe:
+    """One training forward of a unit, and what its graph says."""
+
+    def __init__(self, unit: Unit, inputs: Boundary, differentiable: bool = True) -> None:
+        """`differentiable`: whether floating-point inputs have gradients (a network's have none)"""
+        self.inputs = tuple(t.detach().requires_grad_(t.is_floating_point()) for t in inputs)
+        self._meets_data: dict[Node, bool] = {}
+        self._data = {id(t) for t in self.inputs}
+        self._met: set[int] = set()
+        self.ignored: int | None = None
+        """The first differentiable member of the boundary that the unit does not use"""
+        self.escape = _bad_weight(unit) or self._run(unit)
+        """What would escape interception"""
+        if self.escape is None and differentiable:
+            met = (id(t) in self._met for t in self.inputs if t.requires_grad)
+            self.ignored = next((k for k, used in enumerate(met) if not used), None)
+
+    def _run(self, unit: Unit) -> str | None:
+        try:
+            with (
+                torch.random.fork_rng(),
+                torch.enable_grad(),
+                torch.autograd.graph.disable_saved_tensors_hooks(_OWN_HOOKS),
+            ):
+                outputs = unit.train()(*self.inputs)
+        except RuntimeError as error:
+            if _OWN_HOOKS not in str(error):
+                raise
+            return f"{_OWN_HOOKS} (a checkpoint?)"
+        for output in outputs:
+            self._met.add(id(output))
+            if not output.requires_grad or id(output) in self._data:
+                continue
+            escape = self._walk(output.grad_fn) if output.grad_fn is not None else None
+            if escape is None and not self._meets_data.get(output.grad_fn, False):
+                escape = "it hands a weight on as if it were data"
+            if escape is not None:
+                return escape
+        return None
+
+    def _walk(self, root: Node) -> str | None:
+        """Depth first through the graph; fills in which nodes have data among their ancestors."""
+        stack: list[tuple[Node, bool]] = [(root, False)]
+        while stack:
+            node, done = stack.pop()
+            if node in self._meets_data:
+                continue
+            if isinstance(node, BackwardCFunction):
+                return f"{node.name()} is a custom autograd function"
+            parents = list(_parents(node))
+            if not done:
+                stack += [(node, True), *((parent, False) for parent in parents)]
+                continue
+            name, variable = node.name(), getattr(node, "variable", None)
+            if variable is not None:
+                self._met.add(id(variable))
+                self._meets_data[node] = id(variable) in self._data
+                continue
+            meets = name in _LOOKUPS or any(self._meets_data[parent] for parent in parents)
+            self._meets_data[node] = meets
+            if not meets and name not in _VIEWS:
+                return f"{name.removesuffix('0').removesuffix('Backward')} makes a copy of a weight"
+        return None
+
+
+def _bad_weight(unit: Unit) -> str | None:
     for module in unit.modules():
         if isinstance(module, nn.RNNBase):
             return f"{type(module).__name__} packs its weights for a fused kernel"
-    inputs = tuple(t.detach().requires_grad_(t.is_floating_point()) for t in inputs)
-    with torch.random.fork_rng(), torch.enable_grad():
-        outputs = unit.train()(*inputs)
-    seen: dict[Node, bool] = {}
-    data = {id(t) for t in inputs}
-    for output in outputs:
-        if output.grad_fn is not None:
-            escape = _walk(output.grad_fn, data, seen)
-            if escape:
-                return escape
-    return None
-
-
-def _walk(root: Node, data: set[int], meets_data: dict[Node, bool]) -> str | None:
-    """Depth first through the graph; fills in which nodes have data among their ancestors."""
-    stack: list[tuple[Node, bool]] = [(root, False)]
-    while stack:
-        node, done = stack.pop()
-        if node in meets_data:
-            continue
-        if isinstance(node, BackwardCFunction):
-            return f"{node.name()} is a custom autograd function"
-        parents = list(_parents(node))
-        if not done:
-            stack += [(node, True), *((parent, False) for parent in parents)]
-            continue
-        name = node.name()
-        variable = getattr(node, "variable", None)
-        meets_data[node] = (
-            id(variable) in data if variable is not None
-            else name in _LOOKUPS or any(meets_data[parent] for parent in parents)
-        )  # fmt: skip
-        if not meets_data[node] and variable is None and name not in _VIEWS:
-            return f"{name.removesuffix('0').removesuffix('Backward')} makes a copy of a weight"
+    for name, weight in unit.named_parameters():
+        if weight.detach().clone().stride() != weight.stride():
+            return f"weight {name} has gaps between its elements, which no copy of it has"
     return None
 
 

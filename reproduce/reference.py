@@ -69,8 +69,10 @@ class ReferenceStage:
         return lambda index: self.update.backward_weight(index, self.history[version][index])
 
     def accumulate(self, gradients: list[Tensor | None]) -> None:
-        pairs = zip(self.gradients, gradients, strict=True)
-        self.gradients = [b if a is None else a if b is None else a + b for a, b in pairs]
+        for index, gradient in enumerate(gradients):
+            total = self.gradients[index]
+            if gradient is not None:
+                self.gradients[index] = gradient.clone() if total is None else total + gradient
 
     def step(self, k: int | None) -> None:
         self.update.apply(self.gradients, k)

@@ -133,11 +133,12 @@ class PipelineStage:
         )
 
     def _accumulate(self, found: Sequence[Tensor | None]) -> None:
-        """Not in place: a weight's gradient may be the very tensor that went upstream."""
+        """In memory of their own: autograd may hand out one tensor for a weight's gradient and
+        for another weight's, or for the one that goes upstream."""
         for index, gradient in enumerate(found):
             total = self._gradients[index]
             if gradient is not None:
-                self._gradients[index] = gradient if total is None else total + gradient
+                self._gradients[index] = gradient.clone() if total is None else total.add_(gradient)
 
     # Update.
 

@@ -12,6 +12,7 @@ from reproduce.bench.measure import (
     Entry,
     Group,
     Log,
+    Skipped,
     Timing,
     Unavailable,
     interleave,
@@ -38,8 +39,8 @@ class Stub:
         return Contestant(self.name, self, self.same_losses)
 
 
-def run(*stubs: Stub, rounds: int = 2) -> tuple[Log, list[Entry]]:
-    told: list[Entry] = []
+def run(*stubs: Stub, rounds: int = 2) -> tuple[Log, list[Entry | Skipped]]:
+    told: list[Entry | Skipped] = []
     group = Group("g", [stub.contestant for stub in stubs])
     return interleave([group], rounds, told.append), told
 
@@ -87,8 +88,10 @@ def test_an_unavailable_contestant_is_asked_once_and_the_others_go_on() -> None:
         raise Unavailable("not installed")
 
     group = Group("g", [Contestant("absent", absent), Stub("a", [1.0, 2.0]).contestant])
-    log = interleave([group], 2, lambda entry: None)
+    told: list[Entry | Skipped] = []
+    log = interleave([group], 2, told.append)
     assert asked == [1]
+    assert told[0] == Skipped("g", "absent", "not installed", runs=2)
     assert [timing.seconds for timing in log.timings("g", "a")] == [1.0, 2.0]
     with pytest.raises(Unavailable, match="not installed"):
         log.timings("g", "absent")

@@ -1,4 +1,5 @@
-"""One thread in this process, as in the workers; `core_cases` importable here and in them."""
+"""One thread in this process, as in the workers; `core_cases` and the tests' own classes can be
+imported here and in them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))  # travels to the workers
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent.parent)]  # travels to the workers
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", 'slow: takes seconds; leave out with -m "not slow"')
 
 
 @pytest.fixture(autouse=True)

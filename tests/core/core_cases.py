@@ -169,7 +169,7 @@ def exponential(optimizer: Optimizer) -> LRScheduler:
 
 def ramp_then_cosine(optimizer: Optimizer) -> LRScheduler:
     """A warm-up (a function of the step) and a cosine that chains, on top of one another."""
-    return ChainedScheduler([LambdaLR(optimizer, _ramp), CosineAnnealingLR(optimizer, T_max=20)])
+    return ChainedScheduler([LambdaLR(optimizer, _ramp), CosineAnnealingLR(optimizer, T_max=30)])
 
 
 def make_job(net: Network, task: Callable[[], Any], method: str | Method, **settings: Any) -> Job:
@@ -223,10 +223,8 @@ def assert_trained(outcome: Outcome, job: Job) -> None:
     assert not still, f"parameters {still} did not move"
 
 
-
-
 class Counter(Unit):
-    """``(total, log) -> (total + v, log with v)``: dv is always 1, so v tells the updates it had.
+    """``(total, one, log) -> (total + v * one, one, log with v)``: dv is always 1.
 
     Under SGD without momentum and with a learning rate of 1, v = -(number of updates).
     """
@@ -235,8 +233,8 @@ class Counter(Unit):
         super().__init__()
         self.v = nn.Parameter(torch.zeros(1))
 
-    def forward(self, total: Tensor, log: Tensor) -> Boundary:
-        return total + self.v, torch.cat((log, self.v.detach()))
+    def forward(self, total: Tensor, one: Tensor, log: Tensor) -> Boundary:
+        return total + self.v * one, one, torch.cat((log, self.v.detach()))
 
 
 class Log:
@@ -248,10 +246,10 @@ class Log:
         self.path = path
 
     def microbatch(self, m: int) -> Microbatch:
-        return Microbatch((torch.zeros(1), torch.zeros(0)), torch.tensor(m))
+        return Microbatch((torch.zeros(1), torch.ones(1), torch.zeros(0)), torch.tensor(m))
 
     def loss(self, outputs: Boundary, target: Tensor) -> Tensor:
-        total, log = outputs
+        total, _, log = outputs
         with self.path.open("a") as file:  # the last stage only: one writer
             print(target.item(), *log.tolist(), file=file)
         return total.sum()

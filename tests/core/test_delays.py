@@ -20,8 +20,8 @@ from reproduce.engine import run_pipeline
 from reproduce.hogwild import TRUNCATION, RandomDelays, delay_bound
 from reproduce.job import StageDelay
 from reproduce.methods import METHODS
-from reproduce.phases import stage_context, stage_delays
-from reproduce.reference import run_reference
+from reproduce.phases import stage_delays
+from reproduce.reference import ReferenceStage, run_reference
 from reproduce.stage_context import StageContext
 
 ASYNCHRONOUS = [name for name, row in METHODS.items() if row.schedule == "pipeline"]
@@ -105,18 +105,30 @@ def test_random_delays_are_those_drawn(method: str, tmp_path: Path) -> None:
     assert (ages.max(axis=0) <= [8, 4, 2]).all()
     assert (ages[0::n] == ages[1::n]).all(), "one delay a step"
     for i, of_stage in enumerate(ages.T, start=1):
-        drawn = RandomDelays(stage_context(job, i))
+        drawn = RandomDelays(context(Fraction(2 * (3 - i) + 1, n), i, job.seed))
         expected = [min(t, drawn.delay(t)) for t in range(steps)]
         assert of_stage[0::n].tolist() == expected
         assert outcome.delays[i - 1].tau_fwd == outcome.delays[i - 1].tau_bkwd
 
 
+def test_random_delays_have_the_mean_that_t1_is_told(tmp_path: Path) -> None:
+    """Drawn often by a stage of the reference, against what T1 and the records are given."""
+    job = counters(tmp_path / "log", "hogwild+t1", 3, microbatches=1)
+    for i in (1, 2, 3):
+        told, _ = stage_delays(job, i)
+        assert told == RandomDelays.expected(Fraction(2 * (3 - i) + 1))
+        delays = ReferenceStage(job, i, job.network.block(range(i - 1, i), 0)).delays
+        assert delays is not None
+        drawn = np.array([delays.delay(t) for t in range(10_000)])
+        assert drawn.mean() == pytest.approx(float(told), abs=4 * drawn.std() / 100)
+
+
 def test_reported_random_delays_are_close_to_the_expected_mean(tmp_path: Path) -> None:
-    steps = 400
+    steps = 600
     job = counters(tmp_path / "log", "hogwild", 3, microbatches=1, steps=steps, **PLAIN)
-    for delay in run_reference(job).delays:
-        tau, _ = stage_delays(job, delay.stage)
-        assert float(delay.tau_fwd) == pytest.approx(float(tau), abs=5 * float(tau) / steps**0.5)
+    for delay in run_pipeline(job, 1).delays:
+        tau = float(RandomDelays.expected(Fraction(2 * (3 - delay.stage) + 1)))
+        assert float(delay.tau_fwd) == pytest.approx(tau, abs=4 * tau / steps**0.5)
 
 
 def test_random_delays_are_reported_in_steady_state_only(tmp_path: Path) -> None:

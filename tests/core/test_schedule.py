@@ -130,7 +130,7 @@ def test_versions_are_those_of_the_simulation(kind: str, sizes: tuple[int, int, 
 @relaxed
 @given(KINDS, SIZES)
 def test_what_is_kept_is_that_of_the_simulation(kind: str, sizes: tuple[int, int, int]) -> None:
-    stages, microbatches, steps = sizes
+    stages, _, steps = sizes
     schedule, run, total = simulated(kind, sizes)
     for i in range(1, stages + 1):
         expected = 0 if kind == "gpipe" else run.stashed[i]
@@ -257,6 +257,6 @@ def test_every_send_has_its_receive_in_the_same_tick(
             if exchange.send_backward is not None:
                 assert first_part["B", plan.first] == exchange.send_backward
     assert len(done) == 2 * stages * total
-    assert {key: tick for key, tick in done.items()} == Simulation(schedule, total).at
+    assert done == Simulation(schedule, total).at
     for plan in plans:
         assert plan.exchange(schedule.ticks(total)).silent

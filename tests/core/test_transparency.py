@@ -84,7 +84,10 @@ def test_the_deep_networks_have_the_papers_units() -> None:
     assert len(TRANSFORMER_6_6) == 93
 
 
-@pytest.mark.parametrize(("stages", "microbatches"), [(4, 1), (4, 3), (7, 2), (0, 4)])
+SIZES = [(4, 1), (4, 3), (7, 2), pytest.param(0, 4, id="a stage a unit-4", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), SIZES)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_on_any_number_of_workers(
