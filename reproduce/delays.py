@@ -10,8 +10,8 @@ from reproduce.job import StageDelay
 class DelayMeter:
     """Ages of the weights of one stage, in updates, over whole mini-batches in steady state.
 
-    Micro-batches reach it in order. The first `gradients_between` of a phase are left out: their
-    forward met a pipeline that was still filling.
+    Micro-batches reach it in order. The first `skip` of them are left out: they met a pipeline that
+    was still filling.
     """
 
     def __init__(self, stage: int, microbatches: int, skip: int) -> None:

@@ -19,11 +19,12 @@ TRUNCATION = 3.0
 
 
 class RandomDelays:
-    """Truncated exponential delays of one stage, in whole updates."""
+    """Truncated exponential delays of one stage, in whole updates, around its context's tau_fwd."""
 
     def __init__(self, context: StageContext) -> None:
         self.scale = float(context.tau_fwd)
         self.bound = delay_bound(context.tau_fwd)
+        self.mean = self.expected(context.tau_fwd)
         self._key = (context.seed, context.stage)
 
     def delay(self, step: int) -> int:

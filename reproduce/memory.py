@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from models.partition import partition
-from reproduce.hogwild import delay_bound
 from reproduce.job import Job, Memory
-from reproduce.phases import phases, pipeline
+from reproduce.phases import phases, random_delays
 from reproduce.update import StageUpdate
 
 
@@ -46,8 +45,9 @@ def stage_memory(job: Job, stage: int, weights: list[nn.Parameter]) -> Memory:
 
 def old_versions(job: Job, stage: int) -> int:
     """Most old versions of its weights that stage i keeps at once."""
-    if job.method.delays is not None:
-        return min(job.steps, delay_bound(pipeline(job).tau(stage)))
+    drawn = random_delays(job, stage)
+    if drawn:
+        return min(job.steps, drawn.bound)
     if not job.method.stash:
         return 0
     last = phases(job)[-1]

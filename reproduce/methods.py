@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal, Protocol
 
 from torch import Tensor
@@ -49,6 +50,8 @@ class Delays(Protocol):
 
     bound: int
     """No delay is larger (updates)"""
+    mean: Fraction
+    """The expected delay: tau of T1 and of the records (updates)"""
 
     def delay(self, step: int) -> int:
         """How many updates old the weights of `step` are; pure in (seed, stage, step)."""

@@ -13,8 +13,8 @@ from fractions import Fraction
 
 from torch import Tensor
 
-from reproduce.hogwild import RandomDelays
 from reproduce.job import Job
+from reproduce.methods import Delays
 from reproduce.schedule import SCHEDULES, GPipe, Schedule
 from reproduce.stage_context import StageContext
 
@@ -68,20 +68,44 @@ def pipeline(job: Job) -> Schedule:
     return SCHEDULES[job.schedule](job.stages, job.microbatches)
 
 
+def random_delays(job: Job, stage: int) -> Delays | None:
+    """The delays that the method draws for stage i, around the pipeline's own; None: it draws none.
+
+    Their context's tau_fwd and tau_bkwd are the pipeline's mean delay.
+    """
+    if job.method.delays is None:
+        return None
+    tau = pipeline(job).tau(stage)
+    return job.method.delays(_context(job, stage, tau, tau))
+
+
 def stage_delays(job: Job, stage: int) -> tuple[Fraction, Fraction]:
     """(tau_fwd, tau_bkwd) of stage i under the job's method, in updates."""
     method = job.method
     if method.synchronous:
         return Fraction(0), Fraction(0)
-    tau = pipeline(job).tau(stage)
-    if method.delays is not None:
-        tau = RandomDelays.expected(tau)
+    drawn = random_delays(job, stage)
+    tau = drawn.mean if drawn else pipeline(job).tau(stage)
     return tau, tau if method.stash else Fraction(0)
 
 
+def microbatches_to_fill(job: Job, stage: int) -> int:
+    """Micro-batches of the method's own phase before stage i is in steady state: until then its
+    weights are younger than the delay says, for want of older ones."""
+    drawn = random_delays(job, stage)
+    if drawn:
+        return drawn.bound * job.microbatches
+    return phases(job)[-1].schedule.gradients_between(stage)
+
+
 def stage_context(job: Job, stage: int, weights: Sequence[Tensor] = ()) -> StageContext:
-    """What the pieces of the method are told about stage i."""
-    tau_fwd, tau_bkwd = stage_delays(job, stage)
+    """What T1, T2 and their like are told about stage i."""
+    return _context(job, stage, *stage_delays(job, stage), weights)
+
+
+def _context(
+    job: Job, stage: int, tau_fwd: Fraction, tau_bkwd: Fraction, weights: Sequence[Tensor] = ()
+) -> StageContext:
     return StageContext(
         stage=stage,
         tau_fwd=tau_fwd,

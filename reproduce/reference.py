@@ -24,7 +24,7 @@ from reproduce.escapes import check
 from reproduce.evaluation import evaluating
 from reproduce.interception import Interception, WeightReader
 from reproduce.job import Job, Observer, Outcome, evaluation_due, place
-from reproduce.phases import Phase, phases, stage_context
+from reproduce.phases import Phase, microbatches_to_fill, phases, random_delays
 from reproduce.update import StageUpdate
 
 
@@ -37,13 +37,12 @@ class ReferenceStage:
         self.names, weights = zip(*self.block.named_parameters(), strict=True)
         self.weights = list(weights)
         self.update = StageUpdate(job, stage, self.weights)
-        self.delays = job.method.delays(stage_context(job, stage)) if job.method.delays else None
-        schedule = phases(job)[-1].schedule
-        self.depth = 1 + (self.delays.bound if self.delays else math.ceil(schedule.tau(stage)))
+        self.delays = random_delays(job, stage)
+        self.depth = 1 + math.ceil(microbatches_to_fill(job, stage) / job.microbatches)
         self.version = 0
         self.history = {0: self.snapshot()}
         self.gradients: list[Tensor | None] = [None] * len(self.weights)
-        self.meter = DelayMeter(stage, job.microbatches, schedule.gradients_between(stage))
+        self.meter = DelayMeter(stage, job.microbatches, microbatches_to_fill(job, stage))
 
     def snapshot(self) -> list[Tensor]:
         return [w.detach().clone() for w in self.weights]

@@ -18,7 +18,7 @@ from reproduce.engine.report import Snapshot
 from reproduce.engine.weights import WeightVersions
 from reproduce.interception import Interception, WeightReader
 from reproduce.job import Job, Memory, evaluation_due
-from reproduce.phases import phases, stage_context
+from reproduce.phases import microbatches_to_fill, random_delays
 from reproduce.update import StageUpdate
 
 
@@ -43,9 +43,8 @@ class PipelineStage:
         self._names = names
         self.versions = WeightVersions(weights)
         self._update = StageUpdate(job, stage, weights)
-        self._delays = job.method.delays(stage_context(job, stage)) if job.method.delays else None
-        schedule = phases(job)[-1].schedule
-        self.meter = DelayMeter(stage, job.microbatches, schedule.gradients_between(stage))
+        self._delays = random_delays(job, stage)
+        self.meter = DelayMeter(stage, job.microbatches, microbatches_to_fill(job, stage))
         self._interception = Interception(weights)
         self._hooks_on_live_weights = self._interception.forward(self._reader(0))
         self._flights: dict[int, Flight] = {}

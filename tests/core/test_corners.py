@@ -64,6 +64,13 @@ class Queries(Unit):
         return x, self.queries.expand(BATCH, WIDTH)
 
 
+class DetachedQueries(Queries):
+    """The same without a gradient: still the memory of a weight."""
+
+    def forward(self, x: Tensor) -> Boundary:
+        return x + self.queries, self.queries.detach().expand(BATCH, WIDTH)
+
+
 class Gate(Unit):
     """``(x, q) -> (linear(x) * q,)``: the product keeps q, which is another stage's weight."""
 
@@ -95,6 +102,31 @@ class IgnoreSide(Unit):
 
     def forward(self, x: Tensor, side: Tensor) -> Boundary:
         return (self.linear(x),)
+
+
+class FloatMask(Unit):
+    """``(x,) -> (linear(x), mask)``, the mask of floating point and without a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Boundary:
+        return self.linear(x), (x > 0).to(x.dtype)
+
+
+class FlagsThenBranch(Branch):
+    """``(x,) -> (x1, flags, x2)``"""
+
+    def forward(self, x: Tensor) -> Boundary:
+        return self.main(x), x > 0, self.side(x)
+
+
+class IgnoreBranch(IgnoreSide):
+    """``(x1, flags, x2) -> (linear(x1),)``"""
+
+    def forward(self, x: Tensor, flags: Tensor, side: Tensor) -> Boundary:
+        return (self.linear(torch.where(flags, x, 0.0)),)
 
 
 class Spare(Unit):
@@ -204,6 +236,16 @@ NETWORKS: dict[str, tuple[Network, Callable[[], object]]] = {
     ),
     "a gradient is one number expanded": (network(dense, dense, Shift, Shift), MeanOfOutput),
     "a view of a weight leaves its stage": (network(dense, Queries, Gate, affine), Regression),
+    "a detached weight leaves its stage": (
+        network(dense, DetachedQueries, Gate, affine), Regression,
+    ),
+    "a float mask that a unit leaves out": (
+        network(dense, FloatMask, Gate, affine), Regression,
+    ),
+    "a float mask that a unit does not look at": (
+        network(dense, FloatMask, IgnoreSide, affine), Regression,
+    ),
+    "a branch that the loss ignores": (network(dense, Branch, affine, affine), Regression),
     "a branch that nobody uses": (network(dense, Branch, IgnoreSide, affine), Regression),
     "a weight that nobody uses": (network(dense, Spare, dense, affine), Regression),
     "a weight used twice": (network(dense, Tied, Tied, affine), Regression),
@@ -215,6 +257,13 @@ NETWORKS: dict[str, tuple[Network, Callable[[], object]]] = {
         network(dense, Integers, UseIntegers, affine), Regression,
     ),
 }  # fmt: skip
+MAY_BE_REFUSED = {
+    "a view of a weight leaves its stage",
+    "a detached weight leaves its stage",
+    "a branch that nobody uses",
+    "a branch that the loss ignores",
+    "a weight with gaps between its elements",
+}
 
 
 @pytest.mark.parametrize("method", ["gpipe", "pipedream", "t1+t2", "hogwild"])
@@ -225,6 +274,7 @@ def test_engines_agree_or_refuse(name: str, method: str) -> None:
     try:
         expected = run_reference(job)
     except ValueError:  # refused by name: just as good
+        assert name in MAY_BE_REFUSED
         with pytest.raises(ValueError, match="unit"):
             run_pipeline(job, 2)
         return
@@ -244,18 +294,25 @@ def test_an_optimizer_that_changes_gradients_in_place() -> None:
         assert_same(run_pipeline(job, workers), expected)
 
 
-REFUSED = "a branch that nobody uses"
-
-
-def test_a_member_of_a_boundary_that_is_ignored_is_named() -> None:
+@pytest.mark.parametrize(
+    ("opening", "ignoring", "member"),
+    [(Branch, IgnoreSide, 1), (FlagsThenBranch, IgnoreBranch, 2)],
+    ids=["after a float", "after a flag"],
+)
+def test_a_member_of_a_boundary_that_is_ignored_is_named(
+    opening: type[Unit], ignoring: type[Unit], member: int
+) -> None:
     """No gradient comes back for it; zeros in its place would feed weight decay and momentum."""
-    net, task = NETWORKS[REFUSED]
-    with pytest.raises(ValueError, match=r"unit 2 of test \(IgnoreSide\) ignores member 1"):
-        run_reference(make_job(net, task, "gpipe", stages=2, steps=1, optimizer=sgd))
+    job = make_job(
+        network(dense, opening, ignoring), Regression, "gpipe", stages=2, steps=1, optimizer=sgd
+    )
+    name = rf"unit 2 of test \({ignoring.__name__}\) ignores member {member} "
+    with pytest.raises(ValueError, match=name):
+        run_reference(job)
 
 
 @pytest.mark.parametrize("stages", [1, 4])
-@pytest.mark.parametrize("name", [name for name in NETWORKS if name != REFUSED])
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in MAY_BE_REFUSED])
 def test_synchronous_training_is_plain_training(name: str, stages: int) -> None:
     """Against a loop that uses neither engine: autograd's own .grad, one optimizer over all."""
     net, task = NETWORKS[name]
