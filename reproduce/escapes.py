@@ -9,7 +9,8 @@ weights to a fused kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -50,62 +51,72 @@ def check(job: Job) -> None:
         EscapesInterception: a unit whose backward pass would not see the weights it is given.
     """
     partition(len(job.network), job.stages)
-    inputs = place(job.task().microbatch(0).inputs, job)
+    task = job.task()
+    inputs, target = task.microbatch(0)
+    inputs = place(inputs, job)
     shapes = boundary_shapes(job.network, inputs)
+    differentiable = [False] * len(inputs)
     for index in range(len(job.network)):
         unit = job.network.build(index, job.seed).to(job.device, job.dtype)
         name = f"unit {index} of {job.network.name} ({type(unit).__name__})"
-        probe = Probe(unit, inputs, differentiable=index > 0)
-        if probe.ignored is not None:
-            raise ValueError(
-                f"{name} ignores member {probe.ignored} of its boundary, so no gradient comes "
-                "back for it; leave it out of the boundary"
-            )
-        if probe.escape and not job.method.synchronous:
+        last = index == len(job.network) - 1
+        loss = partial(task.loss, target=target.to(job.device)) if last else None
+        probe = Probe(unit, inputs, loss)
+        if probe.escape and not (job.method.synchronous and job.method.passes_agree):
             raise EscapesInterception(
                 f"{name}: {probe.escape}, so its backward pass would not see the weights method "
                 f"{job.method.name!r} gives it; use the weight itself or a view of it, or train "
                 "with gpipe"
             )
+        ignored = [k for k in probe.ignored if differentiable[k]]
+        if ignored and not probe.escape:
+            raise ValueError(
+                f"{name} ignores member {ignored[0]} of its boundary, so no gradient comes back "
+                "for it; leave it out of the boundary"
+            )
         inputs = tuple(_made(shape, dtype, job) for shape, dtype, _ in shapes[index])
+        differentiable = [spec.differentiable for spec in shapes[index]]
 
 
 class Probe:
     """One training forward of a unit, and what its graph says."""
 
-    def __init__(self, unit: Unit, inputs: Boundary, differentiable: bool = True) -> None:
-        """`differentiable`: whether floating-point inputs have gradients (a network's have none)"""
-        self.inputs = tuple(t.detach().requires_grad_(t.is_floating_point()) for t in inputs)
+    def __init__(
+        self, unit: Unit, inputs: Boundary, loss: Callable[[Boundary], Tensor] | None = None
+    ) -> None:
+        """`loss` follows the last unit."""
+        self._inputs = tuple(t.detach().requires_grad_(t.is_floating_point()) for t in inputs)
+        self._data = {id(t) for t in self._inputs}
         self._meets_data: dict[Node, bool] = {}
-        self._data = {id(t) for t in self.inputs}
         self._met: set[int] = set()
-        self.ignored: int | None = None
-        """The first differentiable member of the boundary that the unit does not use"""
-        self.escape = _bad_weight(unit) or self._run(unit)
+        self.escape = _bad_weight(unit) or self._run(unit, loss)
         """What would escape interception"""
-        if self.escape is None and differentiable:
-            met = (id(t) in self._met for t in self.inputs if t.requires_grad)
-            self.ignored = next((k for k, used in enumerate(met) if not used), None)
 
-    def _run(self, unit: Unit) -> str | None:
+    @property
+    def ignored(self) -> list[int]:
+        """Floating-point members of the boundary that the unit does not use."""
+        members = enumerate(self._inputs)
+        return [k for k, t in members if t.requires_grad and id(t) not in self._met]
+
+    def _run(self, unit: Unit, loss: Callable[[Boundary], Tensor] | None) -> str | None:
         try:
             with (
                 torch.random.fork_rng(),
                 torch.enable_grad(),
                 torch.autograd.graph.disable_saved_tensors_hooks(_OWN_HOOKS),
             ):
-                outputs = unit.train()(*self.inputs)
+                outputs = unit.train()(*self._inputs)
+                outputs = outputs if loss is None else (loss(outputs),)
         except RuntimeError as error:
             if _OWN_HOOKS not in str(error):
                 raise
             return f"{_OWN_HOOKS} (a checkpoint?)"
+        weights = {w.untyped_storage().data_ptr() for w in unit.parameters()}
         for output in outputs:
             self._met.add(id(output))
-            if not output.requires_grad or id(output) in self._data:
-                continue
+            if output.untyped_storage().data_ptr() in weights:
+                return "it hands a weight on as if it were data"
             escape = self._walk(output.grad_fn) if output.grad_fn is not None else None
-            if escape is None and not self._meets_data.get(output.grad_fn, False):
-                escape = "it hands a weight on as if it were data"
             if escape is not None:
                 return escape
         return None

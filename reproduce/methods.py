@@ -74,10 +74,23 @@ class Method:
     correction: Callable[[StageContext], Correction] | None = None
     delays: Callable[[StageContext], Delays] | None = None
 
+    def __post_init__(self) -> None:
+        if self.delays is not None and self.schedule != "gpipe":
+            raise ValueError(
+                f"method {self.name!r}: random delays take the place of the pipeline's own; give "
+                'it schedule="gpipe"'
+            )
+
     @property
     def synchronous(self) -> bool:
-        """Whether every pass of every step reads the newest weights."""
+        """Whether every forward of every step reads the newest weights."""
         return self.schedule == "gpipe" and self.delays is None
+
+    @property
+    def passes_agree(self) -> bool:
+        """Whether a backward pass sees its forward's weights without being handed them."""
+        no_update_between = self.schedule == "gpipe" and self.correction is None
+        return no_update_between and (self.delays is None or self.stash)
 
 
 _ROWS = (

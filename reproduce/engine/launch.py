@@ -68,7 +68,7 @@ class _Launch:
         self.outcome = Outcome()
         self._snapshots: dict[int, dict[int, Snapshot]] = defaultdict(dict)
         self._failed: dict[int, Failed] = {}
-        self._done: list[Done] = []
+        self._done: dict[int, Done] = {}
 
     @cached_property
     def task(self) -> Task:
@@ -111,19 +111,21 @@ class _Launch:
         Raises:
             WorkerFailed: a worker died or raised.
         """
-        while readers:
+        first, ended = 0, False
+        while readers or not ended:
             for ready in wait([*readers, *processes.sentinels], timeout=0.2):
                 if ready in readers and not self._hear(ready):
                     readers.remove(ready)
             try:
-                processes.join(timeout=0, grace_period=_GRACE_S)
+                ended = processes.join(timeout=0, grace_period=_GRACE_S)
             except ProcessException as error:
-                for reader in readers:
-                    while self._hear(reader):
-                        pass
-                raise self._failure(processes, error.error_index, board) from None
-        while not processes.join(timeout=1, grace_period=_GRACE_S):
-            pass
+                first = error.error_index
+                break
+        for reader in readers:
+            while self._hear(reader):
+                pass
+        if len(self._done) < self.settings.world:
+            raise self._failure(processes, first, board)
 
     def _hear(self, reader: Any) -> bool:
         """Take one message; False at the end of the pipe."""
@@ -138,13 +140,17 @@ class _Launch:
             case Snapshot(steps, stage):
                 stages = self._snapshots[steps]
                 stages[stage] = message
-                if len(stages) == self.job.stages:
+                if len(stages) == self.job.stages and self._sound(steps):
                     self._evaluate(steps, self._snapshots.pop(steps))
             case Failed(rank):
                 self._failed[rank] = message
-            case Done():
-                self._done.append(message)
+            case Done(rank):
+                self._done[rank] = message
         return True
+
+    def _sound(self, steps: int) -> bool:
+        """Whether the run had not diverged by the last of these updates."""
+        return self.outcome.losses[steps - 1] <= self.job.divergence_loss
 
     def _evaluate(self, steps: int, stages: dict[int, Snapshot]) -> None:
         """The metric of version `steps`, on the weights that the stages handed over."""
@@ -159,11 +165,17 @@ class _Launch:
         self.observer.on_metric(*self.outcome.metrics[-1])
 
     def _failure(self, processes: ProcessContext, first: int, board: Any) -> WorkerFailed:
-        """The first cause: a signal from outside, else an error that is not about a lost peer."""
+        """The first cause: a signal from outside, an error that is not about a lost peer, or an
+        end without a word."""
         codes = [process.exitcode or 0 for process in processes.processes]
         killed = [r for r, code in enumerate(codes) if code < 0 and code != -signal.SIGTERM]
         raised = [rank for rank, failed in self._failed.items() if not failed.secondary]
-        rank = (killed or raised or [first])[0]
+        silent = [
+            rank
+            for rank, code in enumerate(codes)
+            if code >= 0 and rank not in self._failed and rank not in self._done
+        ]
+        rank = (killed or raised or silent or [first])[0]
         cause = ""
         if rank in self._failed:
             how, cause = "raised an error", "\n" + self._failed[rank].text
@@ -176,18 +188,19 @@ class _Launch:
 
     def _finish(self) -> Outcome:
         outcome, job = self.outcome, self.job
-        final = {stage.stage: stage for done in self._done for stage in done.stages}
-        if not outcome.losses[-1] <= job.divergence_loss:
+        workers = self._done.values()
+        final = {stage.stage: stage for done in workers for stage in done.stages}
+        if not self._sound(outcome.steps):
             outcome.status = "diverged"
         elif evaluation_due(job, outcome.steps):
             self._evaluate(outcome.steps, final)
         ordered = [final[stage] for stage in sorted(final)]
         outcome.weights = [torch.from_numpy(w) for stage in ordered for w in stage.weights]
-        delays = (delay for done in self._done for delay in done.delays)
+        delays = (delay for done in workers for delay in done.delays)
         outcome.delays = sorted(delays, key=lambda delay: delay.stage)
-        outcome.memory = sum((done.memory for done in self._done), start=Memory())
-        outcome.utilization = sum(done.utilization for done in self._done) / len(self._done)
-        outcome.loop_s = max(done.loop_s for done in self._done)
+        outcome.memory = sum((done.memory for done in workers), start=Memory())
+        outcome.utilization = sum(done.utilization for done in workers) / len(self._done)
+        outcome.loop_s = max(done.loop_s for done in workers)
         for phase in phases(job):
             outcome.drains += phase.flushes(outcome.steps)
         return outcome

@@ -64,11 +64,12 @@ def _work(rank: int, settings: WorkerSettings, report: Report) -> None:
     try:
         worker = make_worker(job, rank, settings, report)
         if not alone:
-            dist.barrier()
+            _meet()
         worker.run()
         stages = worker.stages.values()
         report.tell(
             Done(
+                rank=rank,
                 stages=[stage.snapshot() for stage in stages],
                 delays=[stage.meter.result() for stage in stages],
                 memory=sum((stage.memory() for stage in stages), start=Memory()),
@@ -79,6 +80,14 @@ def _work(rank: int, settings: WorkerSettings, report: Report) -> None:
     finally:
         if not alone:
             dist.destroy_process_group()
+
+
+def _meet() -> None:
+    """Wait until every worker is built."""
+    try:
+        dist.barrier()
+    except RuntimeError as error:
+        raise PeerLost(str(error)) from error
 
 
 def _on_own_device(job: Job, rank: int) -> Job:

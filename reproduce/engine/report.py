@@ -54,6 +54,7 @@ class Failed(NamedTuple):
 class Done(NamedTuple):
     """A worker's results at the end of the run."""
 
+    rank: int
     stages: list[Snapshot]
     delays: list[StageDelay]
     memory: Memory

@@ -59,8 +59,9 @@ class PipelineStage:
         """F(m,i): the outgoing boundary. Incoming and outgoing tensors are leaves of a graph, of
         this stage's and of the next one's; the differentiable ones require a gradient."""
         version = self._forward_version()
-        with self._hooks(version, inputs):
-            outputs, leaves = self._compute(version, m, inputs)
+        leaves = self._leaves(version)
+        with self._hooks(version, leaves, inputs):
+            outputs = self._compute(leaves, m, inputs)
             if self.task is not None and target is not None:
                 outputs = (self.task.loss(outputs, target) / self.job.microbatches,)
         edges = [get_gradient_edge(t) for t in outputs if t.requires_grad]
@@ -75,34 +76,48 @@ class PipelineStage:
         newest = self.versions.newest
         return newest if self._delays is None else max(0, newest - self._delays.delay(newest))
 
-    def _compute(self, version: int, m: int, inputs: Boundary) -> tuple[Boundary, Sequence[Tensor]]:
-        """The block on weights `version`; the live ones need no detour."""
+    def _leaves(self, version: int) -> Sequence[Tensor]:
+        """The weights of this version as leaves of a graph."""
         if version == self.versions.newest:
-            return self.block(*inputs, seed=self.job.seed, microbatch=m), self.versions.live
-        leaves = [w.detach().requires_grad_() for w in self.versions[version]]
-        named = dict(zip(self._names, leaves, strict=True))
-        arguments = {"seed": self.job.seed, "microbatch": m}
-        return functional_call(self.block, named, inputs, arguments), leaves
+            return self.versions.live
+        return [w.detach().requires_grad_() for w in self.versions[version]]
 
-    def _hooks(self, version: int, inputs: Boundary) -> AbstractContextManager[object]:
+    def _compute(self, leaves: Sequence[Tensor], m: int, inputs: Boundary) -> Boundary:
+        """The block on these weights; the live ones need no detour."""
+        arguments = {"seed": self.job.seed, "microbatch": m}
+        outputs: Boundary
+        if leaves is self.versions.live:
+            outputs = self.block(*inputs, **arguments)
+        else:
+            named = dict(zip(self._names, leaves, strict=True))
+            outputs = functional_call(self.block, named, inputs, arguments)
+        return outputs
+
+    def _hooks(
+        self, version: int, leaves: Sequence[Tensor], inputs: Boundary
+    ) -> AbstractContextManager[object]:
         """What decides the weights of this micro-batch's backward pass.
 
         Activations are measured on the first micro-batch: the shapes never change.
         """
-        if not self._activations:
-            for tensor in inputs:
-                self._count_activation(tensor)
-            return self._interception.forward(self._reader(version), self._count_activation)
-        if self.job.method.schedule == "gpipe":  # no update between a forward and its backward
+        measured, method = bool(self._activations), self.job.method
+        if measured and method.passes_agree:
             return nullcontext()
-        if self.job.method.stash:
-            return self._interception.forward(self._reader(version))
-        return self._hooks_on_live_weights
+        live = leaves is self.versions.live
+        if measured and live and not method.stash:
+            return self._hooks_on_live_weights
+        interception = self._interception if live else Interception(leaves)
+        if measured:
+            return interception.forward(self._reader(version))
+        for tensor in inputs:
+            self._count_activation(tensor)
+        return interception.forward(self._reader(version), self._count_activation)
 
     def _reader(self, version: int) -> WeightReader:
+        correct, versions = self._update.backward_weight, self.versions
         if self.job.method.stash:
-            return lambda index: self.versions[version][index]
-        return lambda index: self._update.backward_weight(index, self.versions.live[index])
+            return lambda index: correct(index, versions[version][index])
+        return lambda index: correct(index, versions.live[index])
 
     def _count_activation(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()

@@ -9,6 +9,7 @@ the one thing that may not be.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ class OneOrTwoUpdates:
     """Delays."""
 
     def __init__(self, context: StageContext) -> None:
-        self.bound = 2
+        self.bound, self.mean = 2, Fraction(3, 2)
 
     def delay(self, step: int) -> int:
         return 1 + step % 2
