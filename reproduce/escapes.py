@@ -5,6 +5,9 @@ else is computed from weights alone (a cast under autocast, weight norm, 1 + gam
 in the forward pass, and the backward pass would go on using it whatever weights it is handed. A
 custom autograd function may keep a weight where no hook sees it, a recurrent layer hands packed
 weights to a fused kernel.
+
+A copy made behind autograd's back, from a detached weight or through numpy, leaves no trace in the
+graph and is not seen.
 """
 
 from __future__ import annotations
