@@ -16,8 +16,11 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-reproduce: $(STAMP) ## every unfinished cell of a table: make reproduce TABLE=embedded
-	$(BIN)/python -m reproduce grid $(TABLE)
+reproduce: $(STAMP) ## every unfinished cell of a table, claims, figures: make reproduce TABLE=embedded
+	$(BIN)/python -m reproduce grid $(TABLE) $(if $(SEEDS),--seeds $(SEEDS))
+	$(BIN)/python -m reproduce theory
+	$(BIN)/python -m paper_figures --table $(TABLE)
+	$(BIN)/python -m reproduce claims --table $(TABLE)
 
 cell: $(STAMP) ## one cell: make cell CELL=digits-resnet50/t1+t2 [TABLE=embedded]
 	$(if $(CELL),,$(error which cell? make cell CELL=name; `python -m reproduce list` names them))
@@ -28,10 +31,11 @@ results: $(STAMP) ## the records of a table as CSV and as a printed table
 
 record: $(STAMP) ## the records of a table into results/recorded and the README, to be committed
 	$(BIN)/python -m reproduce results --table $(TABLE) --record
-	REPRODUCE_RESULTS=results/recorded $(BIN)/python -m paper_figures
+	env -u MLFLOW_TRACKING_URI REPRODUCE_RESULTS=results/recorded \
+	  $(BIN)/python -m paper_figures --table $(TABLE)
 
-figures: $(STAMP) ## every figure, into results/figures
-	$(BIN)/python -m paper_figures
+figures: $(STAMP) ## every figure and report.html, from records alone: make figures [TABLE=embedded]
+	$(BIN)/python -m paper_figures --table $(TABLE)
 
 test: $(STAMP) ## lint, types, import contracts, tests
 	$(BIN)/ruff check

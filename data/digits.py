@@ -19,7 +19,7 @@ from torch import Tensor
 
 from data import checks
 from data.order import AUGMENTATION, Order, generator
-from data.task import Boundary, Microbatch
+from data.task import Boundary, Microbatch, Task
 
 FOLDS = 5
 CLASSES = 10
@@ -75,7 +75,7 @@ def shifts(seed: int, size: int, epoch: int) -> NDArray[np.int64]:
     return generator(seed, AUGMENTATION, epoch).integers(-1, 2, (size, 2))
 
 
-class Digits:
+class Digits(Task):
     """Task `digits` for one run: images [b, 1, 8, 8] float32 to 10 classes.
 
     Args:

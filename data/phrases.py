@@ -14,11 +14,18 @@ from data.corpus import Pair
 from data.order import Order
 from data.phrasebook import Phrasebook, phrasebook
 from data.subwords import PAD, default_cache
-from data.task import Boundary, Microbatch
-from data.translation import bleu_signature, corpus_bleu, greedy_decode, word_count
+from data.task import Boundary, Final, Microbatch, Task
+from data.translation import (
+    beam_decode,
+    bleu_signature,
+    corpus_bleu,
+    greedy_decode,
+    text_table,
+    word_count,
+)
 
 
-class Phrases:
+class Phrases(Task):
     """Task `phrases` for one run; the seed decides the data order only, never the test part.
 
     Args:
@@ -30,6 +37,7 @@ class Phrases:
             (none, at the defaults).
         label_smoothing: 0 <= ε < 1.
         evaluate_limit: score the first so many test phrases only; None: all of them.
+        beam: hypotheses kept by beam search in the final scoring; 1: greedy only.
         cache: folder that keeps the sub-words; None: `$REPRODUCE_RESULTS/cache`.
 
     Raises:
@@ -48,14 +56,18 @@ class Phrases:
         max_length: int = 32,
         label_smoothing: float = 0.0,
         evaluate_limit: int | None = None,
+        beam: int = 1,
         cache: str | Path | None = None,
     ) -> None:
         if evaluate_limit is not None and evaluate_limit < 1:
             raise ValueError(f"evaluate_limit={evaluate_limit} scores nothing: use 1 or more")
+        if beam < 1:
+            raise ValueError(f"beam={beam} keeps no hypothesis: use 1 (greedy) or more")
         self.vocabulary = vocabulary
         self.max_length = max_length
         self.label_smoothing = checks.label_smoothing(label_smoothing)
         self.evaluate_limit = evaluate_limit
+        self.beam = beam
         self.cache = default_cache() if cache is None else Path(cache)
         self.order = Order(seed, len(self.book.train.source), batch_size, microbatches)
         self.last_hypotheses: list[str] = []
@@ -106,7 +118,25 @@ class Phrases:
         source = self.book.test.source[: self.evaluate_limit]
         pieces = greedy_decode(forward, source, self.max_target)
         self.last_hypotheses = self.book.processor.decode(pieces)
-        return corpus_bleu(self.last_hypotheses, [pair.target for pair in self.test_pairs])
+        return self._bleu(self.last_hypotheses)
+
+    def final(self, forward: Callable[[Boundary], Boundary]) -> Final:
+        """BLEU, in percent, of the translations that `evaluate` has just made and, with a beam, of
+        beam search; and all of them beside their sources and references in `hypotheses.txt`."""
+        if not self.last_hypotheses:
+            self.evaluate(forward)
+        found = {"greedy": self.last_hypotheses}
+        if self.beam > 1:
+            source = self.book.test.source[: self.evaluate_limit]
+            pieces = beam_decode(forward, source, self.max_target, self.beam)
+            found["beam"] = self.book.processor.decode(pieces)
+        sides = {side: [getattr(p, side) for p in self.test_pairs] for side in ("source", "target")}
+        columns = {"source": sides["source"], "reference": sides["target"], **found}
+        scores = {f"bleu_{search}": self._bleu(texts) for search, texts in found.items()}
+        return Final(scores, {"hypotheses.txt": text_table(columns)})
+
+    def _bleu(self, hypotheses: list[str]) -> float:
+        return corpus_bleu(hypotheses, [pair.target for pair in self.test_pairs])
 
     def resolution(self) -> float:
         """One word of the references, in percent (about what one wrong word costs)."""

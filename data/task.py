@@ -17,6 +17,15 @@ class Microbatch(NamedTuple):
     target: Tensor
 
 
+class Final(NamedTuple):
+    """What a task says once about the weights that a finished run ends with."""
+
+    scores: dict[str, float]
+    """Name -> value, beside the metric"""
+    texts: dict[str, str]
+    """File name -> content, kept with the run"""
+
+
 class Task(Protocol):
     """A data set with its loss and metric, as the engines and the harness see it.
 
@@ -40,6 +49,13 @@ class Task(Protocol):
     def evaluate(self, forward: Callable[[Boundary], Boundary]) -> float:
         """The metric on the held-out part, in percent; `forward` is the network in eval mode."""
         ...
+
+    def final(self, forward: Callable[[Boundary], Boundary]) -> Final:
+        """The final scores, asked for once, right after `evaluate` of the same weights.
+
+        A task that inherits from this class and has nothing to add need not define it.
+        """
+        return Final({}, {})
 
     def resolution(self) -> float:
         """The smallest step the metric can make on the held-out part, in percent."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +29,9 @@ class Unit(nn.Module):
     dropout_p: float = 0.0
     """Probability that the unit's own forward hands to a functional dropout or attention"""
 
-    @property
+    @cached_property
     def stochastic(self) -> bool:
-        """Whether a training forward draws random numbers (an active dropout)."""
+        """Whether a training forward draws random numbers (an active dropout). Looked up once."""
         return self.dropout_p > 0 or any(
             isinstance(m, _DropoutNd) and m.p > 0 for m in self.modules()
         )
@@ -92,6 +93,14 @@ def run_units(
     """
     for index, unit in units:
         if unit.training and unit.stochastic:
-            torch.manual_seed(key(seed, "dropout", index, microbatch))
+            _seed(key(seed, "dropout", index, microbatch))
         boundary = unit(*boundary)
     return boundary
+
+
+def _seed(number: int) -> None:
+    """What torch.manual_seed does, less the stack trace that it keeps at every call for devices
+    that were never used."""
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from paper_figures.style import BACKWARD, FORWARD, TEXT_WIDTH
+from paper_figures.style import BACKWARD, FORWARD, SMALL, TEXT_WIDTH, canvas
 from reproduce.schedule import GPipe, Schedule, Ticks, gpipe_utilization
 
 STAGES, MICROBATCHES, TICKS = 4, 2, 21
@@ -14,7 +14,7 @@ STAGES, MICROBATCHES, TICKS = 4, 2, 21
 
 def schedule() -> Figure:
     """GPipe's flushes above PipeMare's ticks, P = 4 and N = 2, over the same number of ticks."""
-    figure = Figure(figsize=(TEXT_WIDTH, 3.6), layout="constrained")
+    figure = canvas(TEXT_WIDTH, 3.5)
     above, below = figure.subplots(2, 1, sharex=True)
     busy = gpipe_utilization(STAGES, MICROBATCHES)
     _draw(above, GPipe(STAGES, MICROBATCHES))
@@ -29,7 +29,7 @@ def schedule() -> Figure:
     )
     below.set_xlabel("tick")
     patches = [Patch(color=FORWARD, label="forward"), Patch(color=BACKWARD, label="backward")]
-    figure.legend(handles=patches, loc="outside lower right", ncols=2, frameon=False)
+    figure.legend(handles=patches, loc="outside upper right", ncols=2)
     return figure
 
 
@@ -49,6 +49,7 @@ def _draw(axes: Axes, plan: Schedule) -> None:
     axes.set_yticklabels([f"stage {stage}" for stage in range(1, plan.stages + 1)])
     axes.set_xticks([t + 0.5 for t in range(0, TICKS, 5)], [str(t) for t in range(0, TICKS, 5)])
     axes.tick_params(length=0)
+    axes.grid(False)
 
 
 def _cell(axes: Axes, tick: int, stage: int, low: float, microbatch: int, version: int) -> None:
@@ -58,5 +59,5 @@ def _cell(axes: Axes, tick: int, stage: int, low: float, microbatch: int, versio
     top = stage + (0.04 if low else 0.52)
     axes.add_patch(Rectangle((tick + 0.03, top), 0.94, 0.44, color=colour, alpha=alpha, lw=0))
     axes.text(
-        tick + 0.5, top + 0.23, f"{microbatch}.{version}", ha="center", va="center", fontsize=5.5
+        tick + 0.5, top + 0.23, f"{microbatch}.{version}", ha="center", va="center", fontsize=SMALL
     )

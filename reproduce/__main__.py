@@ -80,13 +80,19 @@ def run(
 @app.command()
 def grid(
     table: Annotated[str, typer.Argument(help="A shipped table, or a path to one.")],
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each cell, in place of the table's.")
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Cells to run, as 'digits-*/t1*'.")
+    ] = None,
 ) -> None:
     """Train every unfinished cell of a table, then print and export the results."""
     from reproduce.grid import run_grid
     from reproduce.run import terminable
     from reproduce.tables import load
 
-    loaded = load(table)
+    loaded = load(table).narrowed(only, seeds)
     with terminable():
         raise typer.Exit(run_grid(loaded))
 
@@ -101,20 +107,36 @@ def results(
 ) -> None:
     """Export a table's records to CSV in the results folder, and print their summary."""
     from reproduce import grid as grid_module
-    from reproduce import recorded
-    from reproduce import results as records
+    from reproduce import recorded, summary
+    from reproduce.export import load as load_records
     from reproduce.store import Store
     from reproduce.tables import load
 
     loaded = load(table)
-    store = Store(loaded.name)
     if markdown:
-        print(records.markdown(records.rows(loaded, store)))
+        print(summary.markdown(load_records(loaded).runs))
     elif record:
-        for path in recorded.record(loaded.name, records.rows(loaded, store)):
+        found = load_records(loaded)
+        finished = set(found.runs["cell"])
+        for path in recorded.record(found, [name for name in loaded.cells if name not in finished]):
             print(path)
     else:
-        grid_module.export(loaded, store)
+        grid_module.show(loaded, Store(loaded.name))
+
+
+@app.command()
+def claims(
+    table: TableOption = "embedded",
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the findings; - is standard output.")
+    ] = None,
+) -> None:
+    """Rule on the paper's claims C1 to C5 from a table's records, into claims.md in the results
+    folder."""
+    from reproduce.claims.command import run_claims
+    from reproduce.tables import load
+
+    run_claims(load(table), json)
 
 
 @app.command()
@@ -126,6 +148,9 @@ def schedule(
     kind: Annotated[
         Literal["ticks", "1f1b"], typer.Option("--schedule", help="Of asynchronous methods.")
     ] = "ticks",
+    segment: Annotated[
+        int, typer.Option(min=0, help="S, stages a segment of PipeMare Recompute; 0: none.")
+    ] = 0,
 ) -> None:
     """Who does what in each tick, which weights each forward reads, and the delays."""
     from reproduce.errors import choose
@@ -134,7 +159,12 @@ def schedule(
 
     if method not in METHODS:
         raise BadInput(f"--method {method!r}: unknown; {choose(method, METHODS)}")
-    print(render(METHODS[method], stages, microbatches, minibatches, kind))
+    if METHODS[method].lockfree:
+        raise BadInput(f"--method {method}: lock-free workers follow no schedule; choose another")
+    try:
+        print(render(METHODS[method], stages, microbatches, minibatches, kind, segment))
+    except ValueError as error:
+        raise BadInput(f"--segment: {error}") from error
 
 
 @app.command()
@@ -150,6 +180,16 @@ def bench(
     from reproduce.bench.command import run_bench
 
     raise typer.Exit(run_bench(quick, json))
+
+
+@app.command()
+def theory(
+    force: Annotated[bool, typer.Option("--force", help="Redo what is there.")] = False,
+) -> None:
+    """Run the theory's models on the reference engine, into theory.csv; under a minute."""
+    from reproduce.theory_sweep import run_theory
+
+    run_theory(force)
 
 
 if __name__ == "__main__":

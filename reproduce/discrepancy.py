@@ -4,6 +4,9 @@
     delta_i <- gamma_i * delta_i + (1 - gamma_i) * (w_new - w_old)      after every update
     gamma_i = D^(1 / (tau_fwd,i - tau_bkwd,i))                          D one global number
 
+A recomputation (PipeMare Recompute) reads w_i - (tau_fwd,i - tau_recomp,i) * delta_i, with the w
+and delta of its own moment.
+
 delta_i is a running mean of the stage's updates, so the gap times delta_i is about how far the
 weights moved between the two passes. It starts at zero with the first asynchronous update
 (assumed): before that the two passes read the same weights and there is nothing to correct.
@@ -24,6 +27,7 @@ class Discrepancy:
 
     def __init__(self, context: StageContext) -> None:
         self.gap = float(context.tau_fwd - context.tau_bkwd)
+        self.recompute_gap = float(context.tau_fwd - (context.tau_recomp or 0))
         self.gamma = context.decay ** (1.0 / self.gap) if self.gap > 0 else 0.0
         self.delta = [torch.zeros_like(weight, requires_grad=False) for weight in context.weights]
 
@@ -33,6 +37,9 @@ class Discrepancy:
 
     def backward_weight(self, index: int, weight: Tensor) -> Tensor:
         return torch.sub(weight, self.delta[index], alpha=self.gap)
+
+    def recompute_weight(self, index: int, weight: Tensor) -> Tensor:
+        return torch.sub(weight, self.delta[index], alpha=self.recompute_gap)
 
     @property
     def buffers(self) -> list[Tensor]:

@@ -24,6 +24,7 @@ from models.partition import partition
 from models.shapes import boundary_shapes
 from models.unit import Boundary, Unit
 from reproduce.job import Job, place
+from reproduce.update import check_recompute
 
 _VIEWS = {
     f"{name}Backward{n}"
@@ -50,22 +51,25 @@ def check(job: Job) -> None:
     made-up data of the right shapes.
 
     Raises:
-        ValueError: P larger than the number of units, or a boundary member that a unit ignores.
+        ValueError: P larger than the number of units, a boundary member that a unit ignores, or a
+            recomputation that the schedule or the method cannot do.
         EscapesInterception: a unit whose backward pass would not see the weights it is given.
     """
     partition(len(job.network), job.stages)
+    check_recompute(job)
     task = job.task()
     inputs, target = task.microbatch(0)
     inputs = place(inputs, job)
     shapes = boundary_shapes(job.network, inputs)
     differentiable = [False] * len(inputs)
+    one_set = job.method.lockfree  # both passes compute with one private copy of the weights
     for index in range(len(job.network)):
         unit = job.network.build(index, job.seed).to(job.device, job.dtype)
         name = f"unit {index} of {job.network.name} ({type(unit).__name__})"
         last = index == len(job.network) - 1
         loss = partial(task.loss, target=target.to(job.device)) if last else None
         probe = Probe(unit, inputs, loss)
-        if probe.escape and not (job.method.synchronous and job.method.passes_agree):
+        if probe.escape and not (one_set or (job.method.synchronous and job.method.passes_agree)):
             raise EscapesInterception(
                 f"{name}: {probe.escape}, so its backward pass would not see the weights method "
                 f"{job.method.name!r} gives it; use the weight itself or a view of it, or train "

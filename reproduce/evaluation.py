@@ -1,4 +1,4 @@
-"""The whole network in eval mode, for the metric."""
+"""The whole network in eval mode, for the metric and the final scores."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import torch
 
+from data.task import Task
 from models.unit import Block, Boundary
-from reproduce.job import Job, place
+from reproduce.job import Job, Outcome, place
 
 
 @contextmanager
@@ -30,3 +31,11 @@ def evaluating(blocks: Sequence[Block], job: Job) -> Iterator[Callable[[Boundary
     finally:
         for block, mode in zip(blocks, modes, strict=True):
             block.train(mode)
+
+
+def score_final(outcome: Outcome, task: Task, blocks: Sequence[Block], job: Job) -> None:
+    """Add the task's final scores and texts of a finished run, whose last version was evaluated."""
+    with evaluating(blocks, job) as forward:
+        final = task.final(forward)
+    outcome.scores |= final.scores
+    outcome.texts |= final.texts

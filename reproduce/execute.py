@@ -63,10 +63,14 @@ def execute(cell: Cell, job: Job, store: Store, progress: Progress) -> tuple[Rep
         progress.end()
     if outcome is not None:
         recorder.delays(outcome.delays)
+        recorder.approximation(outcome.approximation)
+        recorder.drawn_delays(outcome.drawn_delays)
+        for name, text in outcome.texts.items():
+            recorder.artifact(name, text)
     status = "failed" if end == "refused" else end
     found = report(cell, status, recorder, time.monotonic() - started, outcome)
     close(recorder, found, STATES.get(end, "FAILED"), error)
-    progress.say(f"{cell.name}  {end}{f': {error}' if error else headline(found)}")
+    progress.say(f"{cell.title}  {end}{f': {error}' if error else headline(found)}")
     return found, end
 
 

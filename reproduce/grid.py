@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from reproduce.errors import BadInput
+from reproduce import records
 from reproduce.execute import EXIT, execute
+from reproduce.export import export
 from reproduce.progress import make_progress
-from reproduce.results import csv_path, markdown, rows, unfinished, write_csv
+from reproduce.results import unfinished
 from reproduce.store import Store
+from reproduce.summary import markdown
 from reproduce.tables import Table
+from reproduce.tracking import results_folder
 from reproduce.train import prepare
 
 
@@ -28,30 +31,28 @@ def run_grid(table: Table) -> int:
     failed: list[str] = []
     with make_progress(todo) as progress:
         if todo:
-            done = len(table.cells) - len(todo)
-            progress.say(f"{table.name}: {len(todo)} cells to run, {done} already finished")
+            done = len(table.runs()) - len(todo)
+            progress.say(f"{table.name}: {len(todo)} runs to do, {done} already finished")
         for cell, job in jobs:
             _, end = execute(cell, job, store, progress)
             if end == "killed":
                 return EXIT[end]
             if EXIT[end]:
-                failed.append(cell.name)
+                failed.append(cell.title)
     if not todo:
-        print(f"{table.name}: nothing to do, all {len(table.cells)} cells are finished")
-    export(table, store)
+        print(f"{table.name}: nothing to do, all {len(table.runs())} runs are finished")
+    show(table, store)
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
 
 
-def export(table: Table, store: Store) -> None:
-    """Write the table's CSV, print its summary, and say where both are."""
-    found = rows(table, store)
-    if not found:
-        raise BadInput(f"table {table.name} has no finished cell in {store.uri}; run grid first")
-    write_csv(found, csv_path(table))
-    print(f"\n{markdown(found)}\n")
-    missing = len(table.cells) - len(found)
+def show(table: Table, store: Store) -> None:
+    """Write the table's records as CSV, print their summary, and say where both are."""
+    found = export(table, store)
+    paths = records.write(found, results_folder())
+    print(f"\n{markdown(found.runs)}\n")
+    missing = len(unfinished(table, store))
     if missing:
-        print(f"not finished: {missing} of {len(table.cells)} cells")
-    print(f"records: {csv_path(table)}, store: {store.uri}")
+        print(f"not finished: {missing} of {len(table.runs())} runs")
+    print(f"records: {paths[0]}, store: {store.uri}")

@@ -21,6 +21,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from data.task import Task
 from models.unit import Boundary, Network
 from reproduce.methods import Method
+from reproduce.trace import TraceEvent
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,19 @@ class Job:
     """W of T3; read only by methods with a warm-up"""
     schedule: Literal["ticks", "1f1b"] = "ticks"
     """What an asynchronous method runs on"""
+    segment: int = 0
+    """S, stages a segment of PipeMare Recompute; 0: activations are kept"""
+    measure_discrepancy: bool = False
+    """Compare what backward passes read with what their forward passes read (reference only)"""
     seed: int = 0
     eval_every: int = 0
     """Steps between evaluations; 0: only after the last step"""
     divergence_loss: float = 100.0
     """A mini-batch loss above this, or not finite, ends the run as diverged"""
+    lockfree_workers: int = 8
+    """K of a lock-free method: processes that share the weights"""
+    trace: bool = False
+    """Whether the pipeline engine writes down when it did what"""
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
 
@@ -64,6 +73,24 @@ class StageDelay:
     stage: int
     tau_fwd: Fraction | None
     tau_bkwd: Fraction | None
+
+
+@dataclass(frozen=True)
+class StageApproximation:
+    """How well one stage's backward passes knew their forward weights, in steady state.
+
+    With w the newest weights, w_fwd those that the forward pass read and u those that the backward
+    pass reads (norms over the whole stage): without T2 the ratio is 1, under stashing 0. None where
+    no such pass was stale.
+    """
+
+    stage: int
+    ratio: float | None
+    """Mean of |u - w_fwd| / |w - w_fwd|"""
+    distance: float | None
+    """Mean of |w - w_fwd| / |w_fwd|"""
+    count: int
+    """Optimizer steps in the means"""
 
 
 @dataclass(frozen=True)
@@ -90,9 +117,19 @@ class Outcome:
     """Mean training loss of each mini-batch"""
     metrics: list[tuple[int, float]] = field(default_factory=list)
     """(steps done, metric on the held-out part)"""
+    scores: dict[str, float] = field(default_factory=dict)
+    """The task's final scores, by name; empty unless the run finished"""
+    texts: dict[str, str] = field(default_factory=dict, repr=False)
+    """What else is kept of the run: file name -> content"""
     weights: list[Tensor] = field(default_factory=list, repr=False)
     """Every parameter, in unit order, on the CPU"""
     delays: list[StageDelay] = field(default_factory=list, repr=False)
+    approximation: list[StageApproximation] = field(default_factory=list, repr=False)
+    """Empty unless it was measured"""
+    drawn_delays: dict[int, int] = field(default_factory=dict, repr=False)
+    """Delay -> how many updates had it; lock-free methods only"""
+    trace: list[TraceEvent] = field(default_factory=list, repr=False)
+    """What the workers of the pipeline engine did when, if `Job.trace` asked for it"""
     memory: Memory | None = None
     """None for the reference engine, which keeps a history that no method needs"""
     utilization: float | None = None

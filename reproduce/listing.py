@@ -10,17 +10,27 @@ from reproduce.tables import Table
 
 
 def listing(table: Table) -> str:
-    """Each network with the settings its rows share, then its rows with what is theirs alone."""
-    lines = [f"table {table.name}: {len(table.cells)} cells"]
-    for network, group in groupby(table.cells.values(), lambda cell: cell.network_name):
+    """Each network, and each sweep of one, with the settings its rows share; then its rows with
+    what is theirs alone."""
+    lines = [f"table {table.name}: {len(table.cells)} cells, {len(table.runs())} runs"]
+    for network, group in groupby(table.cells.values(), _heading):
         cells = list(group)
         shared = dict(_common(cells))
         lines += ["", f"{network} ({len(cells[0].network())} units): {_text(shared)}"]
         for cell in cells:
-            own = {key: value for key, value in _set(cell).items() if key not in shared}
+            own = {
+                key: value
+                for key, value in _set(cell).items()
+                if key not in shared and f"{key}=" not in cell.variant
+            }
             note = f"  [{_text(own)}]" if own else ""
-            lines.append(f"  {cell.name:32} {cell.method.summary}{note}")
+            seeds = f", {cell.seeds} seeds" if cell.seeds > 1 else ""
+            lines.append(f"  {cell.name:32} {cell.method.summary}{seeds}{note}")
     return "\n".join(lines)
+
+
+def _heading(cell: Cell) -> str:
+    return f"{cell.network_name}@{cell.sweep}" if cell.sweep else cell.network_name
 
 
 def _set(cell: Cell) -> dict[str, Any]:

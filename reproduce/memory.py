@@ -3,8 +3,8 @@
     weights + gradients + optimizer state + delta (T2) + old versions (PipeDream, Hogwild!)
 
 Stage i of PipeDream keeps up to ceil((2(P-i)+1) / N) old versions, Hogwild! the longest delay that
-can be drawn, every other method none. Activations are left out: they depend on what each
-operator saves, and are measured.
+can be drawn, every other method none. Lock-free workers hold a copy of the weights and gradients
+each. Activations are left out: they depend on what each operator saves, and are measured.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ def stage_memory(job: Job, stage: int, weights: list[nn.Parameter]) -> Memory:
     """The same for one stage, whose weights are on the meta device."""
     size = sum(w.nbytes for w in weights)
     update = StageUpdate(job, stage, weights)
+    at_once = min(job.steps, job.lockfree_workers) if job.method.lockfree else 1
     update.apply([torch.zeros_like(w) for w in weights], None)
     return Memory(
         weights=size,
-        gradients=size,
+        gradients=at_once * size,
         optimizer=update.optimizer_bytes(),
         discrepancy=update.correction_bytes(),
         stash=old_versions(job, stage) * size,
@@ -45,8 +46,10 @@ def stage_memory(job: Job, stage: int, weights: list[nn.Parameter]) -> Memory:
 
 def old_versions(job: Job, stage: int) -> int:
     """Most old versions of its weights that stage i keeps at once."""
+    if job.method.lockfree:
+        return job.lockfree_workers
     drawn = random_delays(job, stage)
-    if drawn:
+    if drawn is not None:
         return min(job.steps, drawn.bound)
     if not job.method.stash:
         return 0

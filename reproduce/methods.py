@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -45,6 +45,15 @@ class Correction(Protocol):
         ...
 
 
+@runtime_checkable
+class RecomputeCorrection(Correction, Protocol):
+    """A correction that can be had with PipeMare Recompute as well."""
+
+    def recompute_weight(self, index: int, weight: Tensor) -> Tensor:
+        """What a recomputation reads in place of parameter `index`, now `weight`; not in place."""
+        ...
+
+
 class Delays(Protocol):
     """Random delays in place of the pipeline's own."""
 
@@ -73,18 +82,41 @@ class Method:
     learning_rate: Callable[[StageContext], LearningRate] | None = None
     correction: Callable[[StageContext], Correction] | None = None
     delays: Callable[[StageContext], Delays] | None = None
+    lockfree: bool = False
+    """Workers share the weights without locks; not deterministic"""
 
     def __post_init__(self) -> None:
+        if self.lockfree and (
+            self.schedule != "gpipe"
+            or self.stash
+            or self.warmup
+            or self.correction is not None
+            or self.delays is not None
+        ):
+            raise ValueError(
+                f"method {self.name!r}: lock-free workers take whole mini-batches on weights of "
+                'their own; give it schedule="gpipe", and of the pieces only a learning_rate'
+            )
         if self.delays is not None and self.schedule != "gpipe":
             raise ValueError(
                 f"method {self.name!r}: random delays take the place of the pipeline's own; give "
                 'it schedule="gpipe"'
             )
+        if self.schedule == "gpipe" and self.warmup:
+            raise ValueError(
+                f"method {self.name!r}: a warm-up on the gpipe schedule is no different from the "
+                'rest; give it schedule="pipeline" or leave out warmup=True'
+            )
+        if self.schedule == "gpipe" and self.stash and self.delays is None:
+            raise ValueError(
+                f"method {self.name!r}: nothing is stale on the gpipe schedule, so nothing is "
+                'stashed; give it schedule="pipeline" or leave out stash=True'
+            )
 
     @property
     def synchronous(self) -> bool:
         """Whether every forward of every step reads the newest weights."""
-        return self.schedule == "gpipe" and self.delays is None
+        return self.schedule == "gpipe" and self.delays is None and not self.lockfree
 
     @property
     def passes_agree(self) -> bool:
@@ -120,6 +152,14 @@ _ROWS = (
         "gpipe",
         stash=True,
         delays=RandomDelays,
+        learning_rate=Rescheduling,
+    ),
+    Method("hogwild-lockfree", "shared weights, no locks", "gpipe", lockfree=True),
+    Method(
+        "hogwild-lockfree+t1",
+        "shared weights, no locks, rescheduling",
+        "gpipe",
+        lockfree=True,
         learning_rate=Rescheduling,
     ),
 )

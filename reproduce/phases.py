@@ -47,6 +47,11 @@ class Phase:
         since = microbatch - self.first_microbatch
         return self.first_step + self.schedule.forward_version(since, stage)
 
+    def recompute_version(self, microbatch: int, stage: int) -> int:
+        """Updates in the newest weights at R; `microbatch` counts from the start of training."""
+        since = microbatch - self.first_microbatch
+        return self.first_step + self.schedule.recompute_version(since, stage)
+
     def flushes(self, steps: int) -> int:
         """How often the pipeline ran empty in this phase, when the run ended after `steps`."""
         done = max(0, min(steps - self.first_step, self.steps))
@@ -55,7 +60,7 @@ class Phase:
 
 def phases(job: Job) -> list[Phase]:
     """The phases of a run, in order; their steps add up to `job.steps`."""
-    gpipe = GPipe(job.stages, job.microbatches)
+    gpipe = GPipe(job.stages, job.microbatches, job.segment)
     if job.method.schedule == "gpipe":
         return [Phase(gpipe, 0, job.steps)]
     warmup = min(job.sync_steps, job.steps) if job.method.warmup else 0
@@ -65,7 +70,14 @@ def phases(job: Job) -> list[Phase]:
 
 def pipeline(job: Job) -> Schedule:
     """The schedule without flushes whose delays the method is about."""
-    return SCHEDULES[job.schedule](job.stages, job.microbatches)
+    return SCHEDULES[job.schedule](job.stages, job.microbatches, job.segment)
+
+
+def own_schedule(job: Job) -> Schedule:
+    """What the method runs on after a warm-up."""
+    if job.method.schedule == "gpipe":
+        return GPipe(job.stages, job.microbatches, job.segment)
+    return pipeline(job)
 
 
 def random_delays(job: Job, stage: int) -> Delays | None:
@@ -84,8 +96,11 @@ def stage_delays(job: Job, stage: int) -> tuple[Fraction, Fraction]:
     method = job.method
     if method.synchronous:
         return Fraction(0), Fraction(0)
+    if method.lockfree:  # every other worker writes once between a worker's read and its write
+        expected = Fraction(job.lockfree_workers - 1)
+        return expected, expected
     drawn = random_delays(job, stage)
-    tau = drawn.mean if drawn else pipeline(job).tau(stage)
+    tau = drawn.mean if drawn is not None else pipeline(job).tau(stage)
     return tau, tau if method.stash else Fraction(0)
 
 
@@ -93,9 +108,27 @@ def microbatches_to_fill(job: Job, stage: int) -> int:
     """Micro-batches of the method's own phase before stage i is in steady state: until then its
     weights are younger than the delay says, for want of older ones."""
     drawn = random_delays(job, stage)
-    if drawn:
+    if drawn is not None:
         return drawn.bound * job.microbatches
     return phases(job)[-1].schedule.gradients_between(stage)
+
+
+def recomputes_exactly(job: Job, phase: Phase) -> bool:
+    """Whether a recomputation reads the very weights of its forward pass: they are stashed, or no
+    update comes between. Otherwise it reads the newest weights, which T2 corrects."""
+    return job.method.stash or (phase.synchronous and job.method.delays is None)
+
+
+def recompute_delay(job: Job, stage: int, tau_fwd: Fraction) -> Fraction | None:
+    """tau_recomp of stage i in the method's own phase, in updates; None: it does not recompute."""
+    tau_recomp = own_schedule(job).tau_recomp(stage)
+    return tau_fwd if job.method.stash and tau_recomp is not None else tau_recomp
+
+
+def recomputes_on_other_weights(job: Job, stage: int = 1) -> bool:
+    """Whether that is not so in stage i of the method's own phase."""
+    exact = job.method.stash or job.method.synchronous
+    return own_schedule(job).recomputes(stage) and not exact
 
 
 def stage_context(job: Job, stage: int, weights: Sequence[Tensor] = ()) -> StageContext:
@@ -110,6 +143,7 @@ def _context(
         stage=stage,
         tau_fwd=tau_fwd,
         tau_bkwd=tau_bkwd,
+        tau_recomp=recompute_delay(job, stage, tau_fwd),
         annealing_steps=job.annealing_steps,
         decay=job.decay,
         seed=job.seed,

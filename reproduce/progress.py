@@ -39,7 +39,7 @@ class Progress(Observer, AbstractContextManager["Progress"]):
 
     def __init__(self, cells: Iterable[Cell], stream: TextIO) -> None:
         self.stream = stream
-        self.waiting = {cell.name: cell.settings.steps * cost(cell) for cell in cells}
+        self.waiting = {cell.title: cell.settings.steps * cost(cell) for cell in cells}
         self.count, self.done = len(self.waiting), 0.0
         self.started = self.shown = time.monotonic()
         self.cell: Cell | None = None
@@ -51,7 +51,7 @@ class Progress(Observer, AbstractContextManager["Progress"]):
         self.loss: float | None = None
         self.value: float | None = None
         self.cell_started = time.monotonic()
-        self.waiting.pop(cell.name, None)
+        self.waiting.pop(cell.title, None)
         self.show(force=True)
 
     def on_loss(self, step: int, loss: float) -> None:
@@ -104,7 +104,7 @@ class Progress(Observer, AbstractContextManager["Progress"]):
             return
         self.shown = time.monotonic()
         total = f"  ({self.total_note()})" if self.count > 1 else ""
-        self.say(f"{self.cell.name}  step {self.step}/{self.steps}  {self.note()}{total}")
+        self.say(f"{self.cell.title}  step {self.step}/{self.steps}  {self.note()}{total}")
 
     def __exit__(
         self,
@@ -154,7 +154,7 @@ class BarProgress(Progress):
             return
         self.bars.update(
             self.bar,
-            description=self.cell.name,
+            description=self.cell.title,
             total=self.steps,
             completed=self.step,
             note=self.note(),

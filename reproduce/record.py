@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from reproduce.job import Observer, StageDelay
+from reproduce.job import Observer, StageApproximation, StageDelay
 from reproduce.tracking import Metric, MlflowClient, RunTag
 
 FLUSH_S = 5.0
@@ -56,6 +56,22 @@ class Recorder(Observer):
                 tau = getattr(delay, key)
                 if tau is not None:
                     self._add(key, float(tau), delay.stage)
+
+    def approximation(self, stages: Iterable[StageApproximation]) -> None:
+        """How well T2 knew the forward weights, as curves over the stage number."""
+        for stage in stages:
+            for key, value in (("t2_ratio", stage.ratio), ("t2_distance", stage.distance)):
+                if value is not None:
+                    self._add(key, value, stage.stage)
+
+    def drawn_delays(self, counts: Mapping[int, int]) -> None:
+        """How many updates had which delay, as a curve over the delay."""
+        for delay, count in counts.items():
+            self._add("delay_count", float(count), delay)
+
+    def artifact(self, name: str, text: str) -> None:
+        """Keep a text with the run, as a file of this name."""
+        self._client.log_text(self.run_id, text, name)
 
     def end(
         self, state: str, numbers: Mapping[str, float | None], tags: Mapping[str, object]

@@ -34,12 +34,21 @@ def report(
             "final": values[-1] if values and status == "finished" else None,
             "best": max(values, default=None),
         },
+        "scores": dict(outcome.scores) if outcome else {},
         "steps": steps,
         "diverged_at": outcome.diverged_at if outcome else None,
         "last_finite_loss": last_finite(recorder.losses),
         "drains": outcome.drains if outcome else None,
         "weights_sha256": outcome.weights_sha256 if outcome else None,
         "delays": [delay_entry(delay) for delay in outcome.delays] if outcome else [],
+        "approximation": [
+            {"stage": a.stage, "ratio": a.ratio, "distance": a.distance}
+            for a in (outcome.approximation if outcome else [])
+        ],
+        "delay_histogram": [
+            {"delay": delay, "count": count}
+            for delay, count in (outcome.drawn_delays if outcome else {}).items()
+        ],
         "utilization": {
             "measured": outcome.utilization if outcome else None,
             "model_workers": utilization_model(cell, cell.workers, steps),
@@ -47,6 +56,7 @@ def report(
         },
         "memory": memory_entry(outcome.memory if outcome else None),
         "wall_s": outcome.wall_s if outcome else wall_s,
+        "loop_s": outcome.loop_s if outcome else None,
         "seed": settings.seed,
         "engine": settings.engine,
         "workers": cell.workers,
@@ -74,11 +84,13 @@ def delay_entry(delay: StageDelay) -> dict[str, Any]:
 
 
 def utilization_model(cell: Cell, devices: int, steps: int) -> float:
-    """N / (N + devices - 1) on a schedule that flushes, 1 on one that does not.
+    """N / (N + devices - 1) on a schedule that flushes, 1 on one that does not, or on none.
 
     A warm-up of a fraction f of the steps at utilization u takes f / u of the time that those
     steps would take without flushes: together 1 / (f / u + 1 - f).
     """
+    if cell.method.lockfree:
+        return 1.0
     flushing = gpipe_utilization(devices, cell.settings.microbatches)
     if cell.method.schedule == "gpipe":
         return flushing
@@ -95,8 +107,9 @@ def numbers(report: Report) -> dict[str, float | None]:
         "best": report["metric"]["best"],
         "tau_fwd_max": max(taus, default=None),
     }
-    for key in ("steps", "diverged_at", "last_finite_loss", "drains", "wall_s"):
+    for key in ("steps", "diverged_at", "last_finite_loss", "drains", "wall_s", "loop_s"):
         flat[key] = report[key]
+    flat |= {f"score_{name}": value for name, value in report["scores"].items()}
     for group in ("utilization", "memory"):
         flat |= {f"{group}_{key}": value for key, value in report[group].items()}
     return flat

@@ -60,6 +60,11 @@ def changed(cell: Cell, options: Mapping[str, Any], assignments: Sequence[str]) 
             f"{cell.name}: workers = {changes['workers']}: the reference engine is one process; "
             "leave workers out, or choose --engine pipeline"
         )
+    if found.method.lockfree and "workers" in changes:
+        raise BadInput(
+            f"{cell.name}: workers = {changes['workers']}: its workers share the weights, so their "
+            "number decides the result; set lockfree_workers"
+        )
     return found
 
 

@@ -11,32 +11,46 @@ P = 3 (F forward, B backward, the number is m):
 Within a tick a stage's forward comes first, on weights read before that tick's backward is
 applied, and stages depend on their neighbours' previous tick only. Everything else in the project
 that needs a delay, a version or a number of micro-batches in flight asks a `Schedule`.
+
+PipeMare Recompute cuts the pipeline into segments of S stages s..e. The forward pass keeps the
+input of stage s only; R, a second forward pass with a graph, is just in time for the backward pass.
+P = 4, S = 2 (in a tick: F, then R, then B):
+
+    tick      0    1    2    3    4    5      6      7        8
+    stage 1   F0   F1   F2   F3   F4   F5R0   F6R1   F7R2B0   F8R3B1
+    stage 2        F0   F1   F2   F3   F4     F5R0B0 F6R1B1   F7R2B2
+    stage 3             F0   F1   F2   F3B0   F4B1   F5B2     F6B3
+    stage 4                  F0   F1B0 F2B1   F3B2   F4B3     F5B4
+
+At S = sqrt(P) about P S + P^2 / S = 2 P^1.5 activations are held, in place of P^2.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
-
-
-class Op(NamedTuple):
-    """One pass of one micro-batch through one stage."""
-
-    kind: str
-    """`F` or `B`"""
-    stage: int
-    microbatch: int
 
 
 @dataclass(frozen=True)
 class Schedule(ABC):
-    """P stages, N micro-batches an update. Ticks and micro-batches count from 0, from empty."""
+    """P stages, N micro-batches an update. Ticks and micro-batches count from 0, from empty.
+
+    Raises:
+        ValueError: a segment that is longer than the pipeline, or on a schedule without one.
+    """
 
     stages: int
     microbatches: int
+    segment: int = 0
+    """S, stages a segment of PipeMare Recompute; 0: activations are kept"""
+
+    def __post_init__(self) -> None:
+        if self.segment > self.stages:
+            raise ValueError(
+                f"segment = {self.segment}: more than stages = {self.stages}; "
+                f"choose at most {self.stages}"
+            )
 
     @abstractmethod
     def forward_at(self, tick: int, stage: int) -> int | None:
@@ -67,8 +81,58 @@ class Schedule(ABC):
         return Fraction(self.gradients_between(stage), self.microbatches)
 
     def in_flight(self, stage: int) -> int:
-        """Most micro-batches whose activations stage i holds at once."""
+        """Most micro-batches whose activations (a graph) stage i holds at once."""
+        if self.recomputes(stage):
+            return self.gradients_after_recompute(stage) + 1
         return self.gradients_between(stage) + 1
+
+    # PipeMare Recompute.
+
+    def segment_of(self, stage: int) -> range:
+        """The stages s..e of i's segment: S of them from stage 1 on, fewer in the last one.
+
+        Without recompute the pipeline is one segment.
+        """
+        size = self.segment or self.stages
+        start = stage - (stage - 1) % size
+        return range(start, min(start + size, self.stages + 1))
+
+    @property
+    def segments(self) -> list[range]:
+        """All segments, in order."""
+        starts = range(1, self.stages + 1, self.segment or self.stages)
+        return [self.segment_of(start) for start in starts]
+
+    @abstractmethod
+    def recomputes(self, stage: int) -> bool:
+        """Whether stage i keeps no graph from its forward pass."""
+
+    @abstractmethod
+    def recompute_at(self, tick: int, stage: int) -> int | None:
+        """The micro-batch that stage i recomputes in this tick; None or negative: none."""
+
+    def gradients_after_recompute(self, stage: int) -> int:
+        """Micro-batch gradients that reach stage i between R(m,i) and B(m,i)."""
+        return 0
+
+    def recompute_version(self, microbatch: int, stage: int) -> int:
+        """Updates in the newest weights at R(m,i): max(0, (m - gradients after) // N)."""
+        return max(0, (microbatch - self.gradients_after_recompute(stage)) // self.microbatches)
+
+    def tau_recomp(self, stage: int) -> Fraction | None:
+        """Mean delay of the newest weights at R, in updates; None where stage i does no R."""
+        if not self.recomputes(stage):
+            return None
+        return Fraction(self.gradients_after_recompute(stage), self.microbatches)
+
+    def inputs_kept(self, stage: int) -> int:
+        """Most inputs that stage i keeps at once for recomputations that are still to come."""
+        if not self.recomputes(stage) or stage != self.segment_of(stage)[0]:
+            return 0
+        between = self.gradients_between(stage) - self.gradients_after_recompute(stage)
+        return between + 1
+
+    # PipeDream.
 
     def stash_versions(self, stage: int, steps: int) -> int:
         """Most old weight versions that PipeDream keeps on stage i in a run of `steps` updates.
@@ -89,6 +153,9 @@ class Ticks(Schedule):
     """The paper's schedule: one forward and one backward a tick, no flush.
 
     F(m,i) at tick m + i - 1 and B(m,i) at tick m + 2P - i: 2(P-i) + 1 gradients between.
+    R(m,i) at tick m + 2P - 2e + i, e the last stage of i's segment: it reaches stage e in the tick
+    of B(m,e), and 2(e-i) gradients come after it. In the last segment (e = P) that would be one
+    tick after the forward pass and save nothing: it keeps its activations, and has no tau_recomp.
     """
 
     def forward_at(self, tick: int, stage: int) -> int:
@@ -103,12 +170,31 @@ class Ticks(Schedule):
     def gradients_between(self, stage: int) -> int:
         return 2 * (self.stages - stage) + 1
 
+    def recomputes(self, stage: int) -> bool:
+        return self.segment > 0 and self.segment_of(stage)[-1] < self.stages
+
+    def recompute_at(self, tick: int, stage: int) -> int | None:
+        if not self.recomputes(stage):
+            return None
+        return tick - 2 * self.stages + 2 * self.segment_of(stage)[-1] - stage
+
+    def gradients_after_recompute(self, stage: int) -> int:
+        return 2 * (self.segment_of(stage)[-1] - stage) if self.recomputes(stage) else 0
+
 
 class OneForwardOneBackward(Schedule):
     """`1f1b`: forward and backward alternate, no flush, one pass a (half as long) tick.
 
-    F(m,i) at tick 2m + i - 1 and B(m,i) at tick 2m + 2P - i: P - i gradients between.
+    F(m,i) at tick 2m + i - 1 and B(m,i) at tick 2m + 2P - i: P - i gradients between. It has no
+    recomputation: none is defined for it.
     """
+
+    def __post_init__(self) -> None:
+        if self.segment:
+            raise ValueError(
+                f"segment = {self.segment}: the 1f1b schedule has no recomputation; "
+                "choose schedule = ticks or segment = 0"
+            )
 
     def forward_at(self, tick: int, stage: int) -> int | None:
         m, odd = divmod(tick - stage + 1, 2)
@@ -124,12 +210,20 @@ class OneForwardOneBackward(Schedule):
     def gradients_between(self, stage: int) -> int:
         return self.stages - stage
 
+    def recomputes(self, stage: int) -> bool:
+        return False
+
+    def recompute_at(self, tick: int, stage: int) -> None:
+        return None
+
 
 class GPipe(Schedule):
     """All forwards of a mini-batch, then all backwards, then a flush: no delay.
 
     With t = m // N and j = m mod N, F(m,i) at tick 2t(N+P-1) + j + i - 1 and
-    B(m,i) at tick (2t+1)(N+P-1) + j + P - i.
+    B(m,i) at tick (2t+1)(N+P-1) + j + P - i. R(m,i) is in the tick of B(m,i), on every
+    stage: a device is a stage here, and recomputes from its own input. (A device with several
+    stages recomputes segment by segment what it holds of them, which comes to the same.)
     """
 
     @property
@@ -159,8 +253,17 @@ class GPipe(Schedule):
     def forward_version(self, microbatch: int, stage: int) -> int:
         return microbatch // self.microbatches
 
+    def recomputes(self, stage: int) -> bool:
+        return self.segment > 0
+
+    def recompute_at(self, tick: int, stage: int) -> int | None:
+        return self.backward_at(tick, stage) if self.recomputes(stage) else None
+
     def in_flight(self, stage: int) -> int:
-        return self.microbatches
+        return 1 if self.recomputes(stage) else self.microbatches
+
+    def inputs_kept(self, stage: int) -> int:
+        return self.microbatches if self.recomputes(stage) else 0
 
     def stash_versions(self, stage: int, steps: int) -> int:
         return 0
@@ -176,60 +279,3 @@ SCHEDULES: dict[str, type[Schedule]] = {
 def gpipe_utilization(devices: int, microbatches: int) -> float:
     """N / (N + K - 1): busy share of K devices under GPipe; asynchronous methods have 1."""
     return microbatches / (microbatches + devices - 1)
-
-
-class Exchange(NamedTuple):
-    """Micro-batches whose messages a worker sends and receives in one tick; None: no message."""
-
-    send_forward: int | None
-    receive_forward: int | None
-    send_backward: int | None
-    receive_backward: int | None
-
-    @property
-    def silent(self) -> bool:
-        return all(m is None for m in self)
-
-
-@dataclass(frozen=True)
-class WorkerPlan:
-    """A worker's share of a schedule: its stages first..last, for so many micro-batches.
-
-    What is sent in a tick was computed in it and is used in the next, so both ends of every
-    message know from the plan alone that it comes.
-    """
-
-    schedule: Schedule
-    first: int
-    last: int
-    total: int
-
-    def _pass(self, kind: str, tick: int, stage: int) -> int | None:
-        at = self.schedule.forward_at if kind == "F" else self.schedule.backward_at
-        m = at(tick, stage) if 1 <= stage <= self.schedule.stages else None
-        return m if m is not None and 0 <= m < self.total else None
-
-    def ops(self, tick: int) -> tuple[list[Op], list[Op]]:
-        """What the worker does in this tick: (what a neighbour waits for, the rest).
-
-        Every order is right that keeps F before B in a stage: no stage of a tick needs another.
-        """
-        edges = dict.fromkeys([("F", self.last), ("F", self.first), ("B", self.first)])
-        rest = [(kind, i) for i in range(self.first + 1, self.last) for kind in "FB"]
-        rest += [("B", self.last)] if self.last != self.first else []
-
-        def found(passes: Iterable[tuple[str, int]]) -> list[Op]:
-            pairs = ((kind, stage, self._pass(kind, tick, stage)) for kind, stage in passes)
-            return [Op(kind, stage, m) for kind, stage, m in pairs if m is not None]
-
-        return found(edges), found(rest)
-
-    def exchange(self, tick: int) -> Exchange:
-        """The messages of this tick, after the first part of its `ops`."""
-        down, up = self.last < self.schedule.stages, self.first > 1
-        return Exchange(
-            send_forward=self._pass("F", tick, self.last) if down else None,
-            receive_forward=self._pass("F", tick, self.first - 1),
-            send_backward=self._pass("B", tick, self.first) if up else None,
-            receive_backward=self._pass("B", tick, self.last + 1),
-        )

@@ -45,18 +45,28 @@ class Settings(BaseModel):
     """W of T3"""
     schedule: Literal["ticks", "1f1b"] = "ticks"
     """what an asynchronous method runs on"""
+    segment: Count = 0
+    """S, stages a segment of PipeMare Recompute; 0: activations are kept"""
 
     label_smoothing: Fraction = 0.0
     eval_every: Count = 0
     """steps between evaluations; 0: only after the last"""
+    target: Annotated[float, Field(gt=0)] | None = None
+    """what the metric is to reach, in percent: the quality that time to target is told for"""
     divergence_loss: Annotated[float, Field(gt=0)] = 100.0
     """a mini-batch loss above this, or not finite, ends the run as diverged"""
 
     engine: Literal["pipeline", "reference"] = "pipeline"
     workers: Positive = 1
     """K_w, processes of the pipeline engine"""
+    lockfree_workers: Positive = 8
+    """processes that share the weights of a lock-free method"""
     threads: Positive = 1
     """CPU threads a worker"""
+    measure_discrepancy: bool = False
+    """record how far T2's backward weights are from the forward ones; reference engine only"""
+    trace: bool = False
+    """keep a timeline of what every worker of the pipeline engine did"""
 
     @field_validator("optimizer")
     @classmethod
@@ -64,5 +74,5 @@ class Settings(BaseModel):
         return name.lower()
 
 
-PLACEMENT = frozenset({"workers", "threads"})
-"""Settings that say where a run happens and never what comes out of it"""
+PLACEMENT = frozenset({"workers", "threads", "target"})
+"""Settings that say where a run happens or how it is read, and never what comes out of it"""

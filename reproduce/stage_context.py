@@ -26,3 +26,5 @@ class StageContext:
     seed: int
     weights: Sequence[Tensor] = field(default=(), repr=False)
     """The stage's parameters, live"""
+    tau_recomp: Fraction | None = None
+    """Mean delay of the weights that a recomputation reads (updates); None: there is none"""

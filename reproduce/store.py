@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from reproduce import provenance
 from reproduce.cells import Cell
@@ -68,6 +69,7 @@ class Store:
         """Open a run of a cell; `facts` become tags."""
         tags = {
             "cell": cell.name,
+            "sweep": cell.sweep,
             "table": cell.table,
             "status": "running",
             "config_hash": cell.config_hash,
@@ -82,7 +84,7 @@ class Store:
         with contextlib.suppress(OSError):  # no /proc: such a run is never taken for dead
             tags["process"] = provenance.process(os.getpid())
         run = self.client.create_run(
-            self.experiment_id, tags={k: str(v) for k, v in tags.items()}, run_name=cell.name
+            self.experiment_id, tags={k: str(v) for k, v in tags.items()}, run_name=cell.title
         )
         settings = cell.settings.model_dump() | {
             "network": cell.network_name,
@@ -99,6 +101,31 @@ class Store:
         for run in self._runs("FINISHED"):
             newest.setdefault(run.data.tags.get("config_hash", ""), run)
         return newest
+
+    def series(self, run: Run, key: str) -> list[tuple[int, float]]:
+        """(step, value) of a metric of a run, the last value of each step, in the order of steps;
+        empty where it has no such metric."""
+        if key not in run.data.metrics:
+            return []
+        history = self.client.get_metric_history(run.info.run_id, key)
+        return sorted({point.step: point.value for point in history}.items())
+
+    def text(self, run: Run, name: str) -> str:
+        """An artifact of a run. Also from a results folder that was moved since.
+
+        Raises:
+            BadInput: there is none.
+        """
+        moved = results_folder() / "artifacts" / run.info.run_id / "artifacts" / name
+        try:
+            if moved.exists():
+                return moved.read_text(encoding="utf-8")
+            return Path(self.client.download_artifacts(run.info.run_id, name)).read_text("utf-8")
+        except (MlflowException, OSError) as error:
+            raise BadInput(
+                f"run {run.info.run_id} has lost its artifact {name}: {error}; delete the run and "
+                "run its cell again"
+            ) from error
 
     def repair(self) -> int:
         """Close runs that a dead process left open; how many."""

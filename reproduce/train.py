@@ -8,6 +8,7 @@ from reproduce.cells import Cell
 from reproduce.errors import BadInput
 from reproduce.job import Job, Observer, Outcome
 from reproduce.optimization import optimizer, scheduler, try_step
+from reproduce.update import check_recompute
 
 
 def make_job(cell: Cell) -> Job:
@@ -26,9 +27,13 @@ def make_job(cell: Cell) -> Job:
         decay=s.decay,
         sync_steps=s.sync_steps,
         schedule=s.schedule,
+        segment=s.segment,
+        measure_discrepancy=s.measure_discrepancy,
         seed=s.seed,
         eval_every=s.eval_every,
         divergence_loss=s.divergence_loss,
+        lockfree_workers=s.lockfree_workers,
+        trace=s.trace,
     )
 
 
@@ -42,6 +47,11 @@ def prepare(cell: Cell) -> Job:
     try:
         try_step(job.optimizer)
         job.task()
+        check_recompute(job)
+        if job.method.lockfree:
+            from reproduce.engine.shared import initial_state
+
+            initial_state(job.optimizer, [torch.zeros(1)])
     except ValueError as error:
         raise BadInput(f"{cell.name}: {error}") from error
     return job
@@ -55,6 +65,10 @@ def train(cell: Cell, job: Job, observer: Observer) -> Outcome:
         WorkerFailed: a worker died or raised.
     """
     threads = cell.settings.threads
+    if job.method.lockfree:
+        from reproduce.engine import run_lockfree
+
+        return run_lockfree(job, cell.workers, observer, threads)
     if cell.settings.engine == "reference":
         from reproduce.reference import run_reference
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from reproduce.job import Job
-from reproduce.phases import stage_context
+from reproduce.methods import RecomputeCorrection
+from reproduce.phases import recomputes_on_other_weights, stage_context
 
 
 class StageUpdate:
@@ -35,7 +37,8 @@ class StageUpdate:
         """
         for weight, gradient in zip(self.weights, gradients, strict=True):
             weight.grad = gradient
-        old = [w.detach().clone() for w in self.weights] if self.correction else []
+        observed = self.correction is not None and k is not None
+        old = [w.detach().clone() for w in self.weights] if observed else []
         factor = self.learning_rate.factor(k) if self.learning_rate and k is not None else 1.0
         groups = self.optimizer.param_groups
         rates = [group["lr"] for group in groups]
@@ -57,9 +60,34 @@ class StageUpdate:
             return weight
         return self.correction.backward_weight(index, weight)
 
+    def recompute_weight(self, index: int, weight: Tensor) -> Tensor:
+        """What a recomputation reads for parameter `index`, whose newest value is `weight`."""
+        if self.correction is None:
+            return weight
+        correction = cast(RecomputeCorrection, self.correction)  # see check_recompute
+        return correction.recompute_weight(index, weight)
+
     def optimizer_bytes(self) -> int:
         states = self.optimizer.state.values()
         return sum(v.nbytes for s in states for v in s.values() if isinstance(v, Tensor))
 
     def correction_bytes(self) -> int:
         return sum(b.nbytes for b in self.correction.buffers) if self.correction else 0
+
+
+def check_recompute(job: Job) -> None:
+    """That the job's schedule and its method's correction can do what `segment` asks for.
+
+    Raises:
+        ValueError: what is wrong, and the mend.
+    """
+    context = stage_context(job, 1, [nn.Parameter(torch.zeros(1))])
+    if job.method.correction is None or not recomputes_on_other_weights(job):
+        return
+    probe = job.method.correction(context)
+    if not isinstance(probe, RecomputeCorrection):
+        raise ValueError(
+            f"segment = {job.segment}: {type(probe).__name__}, the correction of method "
+            f"{job.method.name!r}, has no recompute_weight(index, weight), the weights that a "
+            "recomputation reads; give it one or choose segment = 0"
+        )

@@ -90,6 +90,8 @@ class PhrasesSettings(Workload):
     """pieces; longer pairs are left out"""
     evaluate_limit: Positive | None = None
     """score the first so many test phrases only"""
+    beam: Positive = 1
+    """hypotheses kept by beam search in the final scoring; 1: greedy only"""
 
     def task(self) -> Callable[[], Task]:
         from data.phrases import Phrases  # its tokenizer and BLEU are slow to import
@@ -103,6 +105,7 @@ class PhrasesSettings(Workload):
             max_length=self.max_length,
             label_smoothing=self.label_smoothing,
             evaluate_limit=self.evaluate_limit,
+            beam=self.beam,
         )
 
     def samples(self) -> Sentences:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from data.task import Microbatch
+from data.task import Microbatch, Task
 from models.resnet import resnet
 from models.unit import Boundary, Network, Unit
 from reproduce.job import Job
@@ -32,7 +32,7 @@ class LinearReLU(Unit):
         return (F.relu(self.linear(x)),)
 
 
-class RandomTask:
+class RandomTask(Task):
     """Made-up samples of `classes` classes: a pool of micro-batches made once, then handed out.
 
     So data costs nothing while the clock runs, for us and for every peer. The metric is a constant.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 import traceback
+from collections.abc import Callable
 from ctypes import Array, c_longlong
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -34,8 +35,12 @@ class WorkerSettings(NamedTuple):
     max_send_delay: float
 
 
+Work = Callable[[int, Any, Report], None]
+"""What a worker does, from its rank, the settings of the run and its report; picklable."""
+
+
 def worker_main(
-    rank: int, settings: WorkerSettings, writers: list[Connection], board: Array[c_longlong]
+    rank: int, work: Work, settings: Any, writers: list[Connection], board: Array[c_longlong]
 ) -> None:
     """Entry point of worker `rank`. It keeps its own end of the pipes only."""
     for other, writer in enumerate(writers):
@@ -43,14 +48,15 @@ def worker_main(
             writer.close()
     report = Report(rank, writers[rank], board)
     try:
-        _work(rank, settings, report)
+        work(rank, settings, report)
     except Exception as error:
         report.tell(Failed(rank, traceback.format_exc(), isinstance(error, PeerLost)))
         raise
     report.doing(Doing.FINISHED)
 
 
-def _work(rank: int, settings: WorkerSettings, report: Report) -> None:
+def work(rank: int, settings: WorkerSettings, report: Report) -> None:
+    """A worker of the pipeline engine."""
     torch.set_num_threads(settings.threads)
     job, alone = _on_own_device(settings.job, rank), settings.world == 1
     if not alone:
@@ -75,6 +81,7 @@ def _work(rank: int, settings: WorkerSettings, report: Report) -> None:
                 memory=sum((stage.memory() for stage in stages), start=Memory()),
                 utilization=worker.utilization(),
                 loop_s=worker.wall_s,
+                trace=worker.timeline.events if worker.timeline is not None else (),
             )
         )
     finally:
@@ -103,18 +110,22 @@ def make_worker(job: Job, rank: int, settings: WorkerSettings, report: Report) -
     task, world = job.task(), settings.world
     stages = partition(len(job.network), job.stages)
     mine = partition([len(units) for units in stages], world)[rank]
-    built = [
-        PipelineStage(
-            job,
-            i + 1,
-            job.network.block(stages[i], job.seed),
-            task if i + 1 == job.stages else None,
+    shapes = boundary_shapes(job.network, task.microbatch(0).inputs, job.dtype)
+    built = []
+    for i in mine:
+        last = i + 1 == job.stages
+        built.append(
+            PipelineStage(
+                job,
+                i + 1,
+                job.network.block(stages[i], job.seed),
+                task if last else None,
+                # The loss of a pass without graph goes nowhere.
+                [False] if last else [t.differentiable for t in shapes[stages[i].stop - 1]],
+            )
         )
-        for i in mine
-    ]
     transport = None
     if world > 1:
-        shapes = boundary_shapes(job.network, task.microbatch(0).inputs, job.dtype)
         transport = Transport(
             entering=shapes[stages[mine[0]].start - 1] if rank > 0 else [],
             leaving=shapes[stages[mine[-1]].stop - 1] if rank < world - 1 else [],

@@ -8,6 +8,7 @@ where it can still be read when the worker is gone. Tensors travel as arrays, by
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from ctypes import Array, c_longlong
 from enum import IntEnum
 from multiprocessing.connection import Connection
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reproduce.job import Memory, StageDelay
+from reproduce.trace import TraceEvent
 
 
 class Doing(IntEnum):
@@ -24,6 +26,7 @@ class Doing(IntEnum):
     FORWARD = 2
     BACKWARD = 3
     FINISHED = 4
+    RECOMPUTATION = 5
 
 
 class Loss(NamedTuple):
@@ -60,6 +63,10 @@ class Done(NamedTuple):
     memory: Memory
     utilization: float
     loop_s: float
+    drawn_delays: Mapping[int, int] = {}
+    """Delay -> how many updates had it (lock-free workers)"""
+    trace: Sequence[TraceEvent] = ()
+    """Times of the machine's monotonic clock, which all its processes share"""
 
 
 Message = Loss | Snapshot | Failed | Done
@@ -90,8 +97,9 @@ def last_seen(board: Array[c_longlong], rank: int) -> str:
     """What the worker wrote last about itself, as words."""
     what, stage, microbatch = board[SLOTS * rank : SLOTS * (rank + 1)]
     match Doing(what):
-        case Doing.FORWARD | Doing.BACKWARD:
-            return f"in the {Doing(what).name.lower()} of stage {stage}, micro-batch {microbatch}"
+        case Doing.FORWARD | Doing.RECOMPUTATION | Doing.BACKWARD:
+            where = f"stage {stage}, " if stage else ""
+            return f"in the {Doing(what).name.lower()} of {where}micro-batch {microbatch}"
         case Doing.WAITING:
             return f"waiting for a neighbour's message at stage {stage}"
         case Doing.STARTING:

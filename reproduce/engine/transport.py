@@ -1,4 +1,6 @@
-"""Messages between neighbouring workers: one a direction a tick, posted without waiting.
+"""Messages between neighbouring workers: one of a kind a tick, posted without waiting.
+
+Forward boundaries and recomputed ones (F, R) go downstream, gradients (B) upstream.
 
 Both ends know every shape beforehand, so a message is one flat buffer of bytes without metadata:
 a number (the update at which the run ends) and the members of the boundary. Sends and receives of
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,7 +21,8 @@ from torch import Tensor
 
 from models.shapes import TensorSpec
 from models.unit import Boundary
-from reproduce.schedule import Exchange
+from reproduce.engine.timeline import Timeline
+from reproduce.plan import Exchange
 
 _ALIGNMENT = 16
 
@@ -63,11 +66,12 @@ class Packet:
 
 
 class Arrived(NamedTuple):
-    """What the last exchange brought; `ends` are the updates at which the run ends, as told."""
+    """What the last exchange brought."""
 
-    forward: Boundary | None = None
-    backward: Boundary | None = None
-    ends: tuple[int, ...] = ()
+    boundaries: dict[str, Boundary]
+    """By kind: F, R, B"""
+    ends: list[int]
+    """The updates at which the run ends, as told"""
 
 
 class Transport:
@@ -90,29 +94,37 @@ class Transport:
         self._sends: list[tuple[dist.Work, Tensor]] = []
         self.waited_s = 0.0
         """Seconds spent waiting for messages"""
+        self.timeline: Timeline | None = None
+        """Where these waits are written down"""
 
-    def post(
-        self, exchange: Exchange, end: int, forward: Boundary | None, backward: Boundary | None
-    ) -> None:
-        """Post the messages of this tick. The buffers of the last tick's sends become free."""
+    def post(self, exchange: Exchange, end: int, sent: Mapping[str, Boundary]) -> None:
+        """Post the messages of this tick, `sent` by kind. The buffers of the last tick's sends
+        become free. Both ends post F before R, so that they meet their like."""
         self._wait_for_sends()
         if exchange.silent:
             return
         if self._max_send_delay and random.random() < 0.25:
             time.sleep(random.uniform(0.0, self._max_send_delay))
         ops: list[tuple[str, dist.P2POp]] = []
+
+        def send(kind: str, packet: Packet, peer: int) -> None:
+            ops.append(("", dist.P2POp(dist.isend, packet.pack(end, sent.get(kind)), peer)))
+
+        def receive(kind: str, packet: Packet, peer: int) -> None:
+            ops.append((kind, dist.P2POp(dist.irecv, packet.empty(), peer)))
+
         if exchange.send_forward is not None:
-            buffer = self._forward_out.pack(end, forward)
-            ops.append(("", dist.P2POp(dist.isend, buffer, self.rank + 1)))
+            send("F", self._forward_out, self.rank + 1)
+        if exchange.send_recompute is not None:
+            send("R", self._forward_out, self.rank + 1)
         if exchange.receive_backward is not None:
-            buffer = self._backward_in.empty()
-            ops.append(("backward", dist.P2POp(dist.irecv, buffer, self.rank + 1)))
+            receive("B", self._backward_in, self.rank + 1)
         if exchange.receive_forward is not None:
-            buffer = self._forward_in.empty()
-            ops.append(("forward", dist.P2POp(dist.irecv, buffer, self.rank - 1)))
+            receive("F", self._forward_in, self.rank - 1)
+        if exchange.receive_recompute is not None:
+            receive("R", self._forward_in, self.rank - 1)
         if exchange.send_backward is not None:
-            buffer = self._backward_out.pack(end, backward)
-            ops.append(("", dist.P2POp(dist.isend, buffer, self.rank - 1)))
+            send("B", self._backward_out, self.rank - 1)
         self._start(ops)
 
     def _start(self, ops: list[tuple[str, dist.P2POp]]) -> None:
@@ -134,24 +146,30 @@ class Transport:
         Raises:
             PeerLost: a neighbour's process ended.
         """
-        started = time.perf_counter()
+        started = time.monotonic()
         found: dict[str, Boundary] = {}
         ends = []
         for kind, work, buffer in self._receives:
             _finish(work)
-            packet = self._forward_in if kind == "forward" else self._backward_in
+            packet = self._backward_in if kind == "B" else self._forward_in
             end, found[kind] = packet.unpack(buffer)
             ends.append(end)
         self._receives.clear()
-        self.waited_s += time.perf_counter() - started
-        return Arrived(found.get("forward"), found.get("backward"), tuple(ends))
+        self._waited(started)
+        return Arrived(found, ends)
 
     def _wait_for_sends(self) -> None:
-        started = time.perf_counter()
+        started = time.monotonic()
         for work, _ in self._sends:
             _finish(work)
         self._sends.clear()
-        self.waited_s += time.perf_counter() - started
+        self._waited(started)
+
+    def _waited(self, started: float) -> None:
+        ended = time.monotonic()
+        self.waited_s += ended - started
+        if self.timeline is not None:
+            self.timeline.waited(started, ended)
 
     def close(self) -> None:
         """Wait until everything sent has been taken."""

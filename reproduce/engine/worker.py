@@ -6,7 +6,7 @@
 
 Follow one micro-batch: `forward` takes the boundary out of the inbox, the stage computes, `_leave`
 puts the result into the inbox of the next stage or hands it to the transport; `backward` is the
-same the other way round.
+same the other way round. `recompute` repeats the forward passes of a segment in between.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from collections.abc import Sequence
 
 from data.task import Task
 from models.unit import Boundary
+from reproduce.engine.flights import Keep
 from reproduce.engine.report import Doing, Loss, Report
 from reproduce.engine.stage import PipelineStage
+from reproduce.engine.timeline import Timeline
 from reproduce.engine.transport import Transport
 from reproduce.job import Job, place
-from reproduce.phases import Phase, phases
-from reproduce.schedule import GPipe, Op, WorkerPlan
+from reproduce.phases import Phase, phases, recomputes_exactly
+from reproduce.plan import Op, WorkerPlan
+from reproduce.schedule import GPipe
 
 
 class Worker:
@@ -47,6 +50,9 @@ class Worker:
         self._loss: list[Boundary] = []
         self._due: list[PipelineStage] = []
         self.wall_s = 0.0
+        self.timeline = Timeline(rank, self.first) if job.trace else None
+        if transport is not None:
+            transport.timeline = self.timeline
 
     def run(self) -> None:
         """All phases, from an empty pipeline to an empty pipeline."""
@@ -80,7 +86,7 @@ class Worker:
                 self._do(op, phase, sent)
             if self.transport is not None:
                 exchange = messages.exchange(tick)
-                self.transport.post(exchange, self.end, sent.get("F"), sent.get("B"))
+                self.transport.post(exchange, self.end, sent)
             self._update(phase)
             for op in rest:
                 self._do(op, phase, sent)
@@ -95,27 +101,56 @@ class Worker:
         arrived = self.transport.wait()
         self.end = min([self.end, *arrived.ends])
         exchange = messages.exchange(tick)
-        if arrived.forward is not None and exchange.receive_forward is not None:
-            m = phase.first_microbatch + exchange.receive_forward
-            self._inbox["F", self.first, m] = arrived.forward
-        if arrived.backward is not None and exchange.receive_backward is not None:
-            m = phase.first_microbatch + exchange.receive_backward
-            self._inbox["B", self.last, m] = arrived.backward
+        for kind, stage, m in (
+            ("F", self.first, exchange.receive_forward),
+            ("R", self.first, exchange.receive_recompute),
+            ("B", self.last, exchange.receive_backward),
+        ):
+            if m is not None:
+                self._inbox[kind, stage, phase.first_microbatch + m] = arrived.boundaries[kind]
 
     def _do(self, op: Op, phase: Phase, sent: dict[str, Boundary]) -> None:
         """One op of the plan: a pass through one stage, or (GPipe) through the whole block."""
         m = phase.first_microbatch + op.microbatch
         if m >= self.end * self.job.microbatches:
             return
-        block = range(self.first, self.last + 1)
-        stages = block if phase.synchronous else (op.stage,)
-        for stage in stages if op.kind == "F" else reversed(stages):
-            if op.kind == "F":
-                self._forward(stage, m, sent)
-            else:
-                self._backward(stage, m, phase, sent)
+        if phase.synchronous and op.kind == "B":
+            self._backward_block(m, phase, sent)
+            return
+        stages = range(self.first, self.last + 1) if phase.synchronous else (op.stage,)
+        for stage in stages:
+            self._pass(op.kind, stage, m, phase, sent)
 
-    def _forward(self, stage: int, m: int, sent: dict[str, Boundary]) -> None:
+    def _pass(self, kind: str, stage: int, m: int, phase: Phase, sent: dict[str, Boundary]) -> None:
+        """One pass of one micro-batch through one stage: F, R or B."""
+        run = {"F": self._forward, "R": self._recompute, "B": self._backward}[kind]
+        if self.timeline is None:
+            run(stage, m, phase, sent)
+            return
+        with self.timeline.event(kind, stage, m):
+            run(stage, m, phase, sent)
+
+    def _backward_block(self, m: int, phase: Phase, sent: dict[str, Boundary]) -> None:
+        """GPipe: segment by segment, each recomputed right before its backward passes."""
+        stage = self.last
+        while stage >= self.first:
+            segment = self._segment(stage, phase)
+            if phase.schedule.recomputes(stage):
+                for i in segment:
+                    self._pass("R", i, m, phase, sent)
+            for i in reversed(segment):
+                self._pass("B", i, m, phase, sent)
+            stage = segment[0] - 1
+
+    def _segment(self, stage: int, phase: Phase) -> range:
+        """The segment of a stage; GPipe cuts it at the ends of the block, since nothing depends on
+        where a synchronous recomputation starts."""
+        segment = phase.schedule.segment_of(stage)
+        if not phase.synchronous:
+            return segment
+        return range(max(segment[0], self.first), min(segment[-1], self.last) + 1)
+
+    def _forward(self, stage: int, m: int, phase: Phase, sent: dict[str, Boundary]) -> None:
         self.report.doing(Doing.FORWARD, stage, m)
         target = None
         if stage in (1, self.job.stages):
@@ -124,11 +159,26 @@ class Worker:
                 self._inbox["F", 1, m] = place(batch.inputs, self.job)
             if stage == self.job.stages:
                 target = batch.target.to(self.job.device)
-        boundary = self.stages[stage].forward(m, self._inbox.pop(("F", stage, m)), target)
+        keep = Keep.GRAPH
+        if phase.schedule.recomputes(stage):
+            keep = Keep.INPUT if stage == self._segment(stage, phase)[0] else Keep.NOTHING
+        boundary = self.stages[stage].forward(m, self._inbox.pop(("F", stage, m)), target, keep)
         if stage == self.job.stages:
             self._collect_loss(m, boundary)
         else:
             self._leave("F", stage + 1, m, boundary, sent)
+
+    def _recompute(self, stage: int, m: int, phase: Phase, sent: dict[str, Boundary]) -> None:
+        self.report.doing(Doing.RECOMPUTATION, stage, m)
+        segment = self._segment(stage, phase)
+        inputs = None if stage == segment[0] else self._inbox.pop(("R", stage, m))
+        target = None
+        if stage == self.job.stages:
+            target = self.task.microbatch(m).target.to(self.job.device)
+        exact = recomputes_exactly(self.job, phase)
+        boundary = self.stages[stage].recompute(m, inputs, target, exact)
+        if stage != segment[-1]:
+            self._leave("R", stage + 1, m, boundary, sent)
 
     def _backward(self, stage: int, m: int, phase: Phase, sent: dict[str, Boundary]) -> None:
         self.report.doing(Doing.BACKWARD, stage, m)
@@ -142,11 +192,20 @@ class Worker:
     def _update(self, phase: Phase) -> None:
         """The updates that this tick's backward passes made due: no neighbour waits for them."""
         for stage in self._due:
-            stage.update(None if phase.warmup else stage.versions.newest - phase.first_step)
+            self._update_stage(stage, phase)
             snapshot = stage.due_snapshot()
             if snapshot is not None:
                 self.report.tell(snapshot)
         self._due.clear()
+
+    def _update_stage(self, stage: PipelineStage, phase: Phase) -> None:
+        version = stage.versions.newest
+        k = None if phase.warmup else version - phase.first_step
+        if self.timeline is None:
+            stage.update(k)
+            return
+        with self.timeline.event("U", stage.stage, (version + 1) * self.job.microbatches - 1):
+            stage.update(k)
 
     def _leave(
         self, kind: str, stage: int, m: int, boundary: Boundary, sent: dict[str, Boundary]

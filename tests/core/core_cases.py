@@ -19,12 +19,15 @@ from torch.optim.lr_scheduler import (
     LRScheduler,
 )
 
-from data.task import Microbatch
+from data.task import Microbatch, Task
 from models.resnet import resnet, resnet_from_layers
 from models.transformer import transformer
 from models.unit import Blueprint, Boundary, Network, Unit
 from reproduce.job import Job, Outcome
 from reproduce.methods import METHODS, Method
+
+DETERMINISTIC = [name for name, row in METHODS.items() if not row.lockfree]
+"""Rows that both engines run, to the same bits"""
 
 PAD = 0
 VOCABULARY = 30
@@ -39,7 +42,7 @@ def generator(*numbers: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed % (1 << 62))
 
 
-class Images:
+class Images(Task):
     """Noisy copies of ten fixed pictures. The metric is the mean probability of the truth: a real
     number that every bit of the weights goes into, unlike an accuracy."""
 
@@ -67,7 +70,7 @@ class Images:
         return 1e-9
 
 
-class Sentences:
+class Sentences(Task):
     """Random tokens, the source padded on the right, to be copied backwards."""
 
     name, metric = "sentences", "bleu"
@@ -93,7 +96,7 @@ class Sentences:
         return 1e-9
 
 
-class Regression:
+class Regression(Task):
     """Random vectors and targets; the loss is a mean of squares."""
 
     name, metric = "regression", "accuracy"
@@ -198,6 +201,7 @@ def assert_same(pipeline: Outcome, reference: Outcome) -> None:
     assert pipeline.status == reference.status
     assert repr(pipeline.losses) == repr(reference.losses)  # NaN is equal to itself here
     assert repr(pipeline.metrics) == repr(reference.metrics)
+    assert pipeline.scores == reference.scores
     assert pipeline.delays == reference.delays
     assert pipeline.drains >= 0
     pairs = zip(pipeline.weights, reference.weights, strict=True)
@@ -237,7 +241,7 @@ class Counter(Unit):
         return total + self.v * one, one, torch.cat((log, self.v.detach()))
 
 
-class Log:
+class Log(Task):
     """Writes down the v of every `Counter` in the forward pass of every micro-batch."""
 
     name, metric = "log", "accuracy"

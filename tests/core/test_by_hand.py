@@ -17,7 +17,7 @@ import torch
 from core_cases import exponential, make_job, network
 from torch import Tensor, nn
 
-from data.task import Microbatch
+from data.task import Microbatch, Task
 from models.unit import Boundary, Unit
 from reproduce.engine import run_pipeline
 from reproduce.reference import run_reference
@@ -47,7 +47,7 @@ class Factor(Unit):
         return (self.w * x,)
 
 
-class Samples:
+class Samples(Task):
     """The task of `sample`."""
 
     name, metric = "samples", "accuracy"

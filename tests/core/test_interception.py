@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from core_cases import generator, make_job, network
 from torch import Tensor, nn
 
-from data.task import Microbatch
+from data.task import Microbatch, Task
 from models.transformer import CrossAttention, EncoderAttention
 from models.unit import Boundary, Unit
 from reproduce.engine import run_pipeline
@@ -316,7 +316,7 @@ class Multiply(Unit):
         return (self.w * x,)
 
 
-class FiveTwice:
+class FiveTwice(Task):
     """x = 5 in both micro-batches; the loss is -y in the first and y in the second."""
 
     name, metric = "five", "accuracy"

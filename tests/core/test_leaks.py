@@ -18,16 +18,15 @@ from typing import Any
 
 import pytest
 import torch
-from core_cases import Affine, adam, dense, make_job, network
+from core_cases import DETERMINISTIC, Affine, adam, dense, make_job, network
 from torch import Tensor
 
-from data.task import Microbatch
+from data.task import Microbatch, Task
 from models.unit import Boundary
 from reproduce.engine.process import WorkerSettings, make_worker
 from reproduce.engine.report import SLOTS, Loss, Report
 from reproduce.engine.worker import Worker
 from reproduce.job import Job, Memory
-from reproduce.methods import METHODS
 
 WIDTH, BATCH = 64, 4096  # a boundary is 1 MiB
 P, N, STEPS = 3, 1, 70
@@ -41,7 +40,7 @@ class Wide(Affine):
         return torch.tanh(torch.sigmoid(self.linear(x))), *rest
 
 
-class Blob:
+class Blob(Task):
     """A megabyte of the same numbers."""
 
     name, metric = "blob", "accuracy"
@@ -90,13 +89,17 @@ def run(job: Job) -> tuple[Watch, Worker]:
     return watch, worker
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_nothing_accumulates(method: str) -> None:
+RECOMPUTED = [("gpipe", 1), ("pipedream", 1), ("t1+t2", 2)]
+"""(method, stages a segment of PipeMare Recompute)"""
+
+
+@pytest.mark.parametrize(("method", "segment"), [(m, 0) for m in DETERMINISTIC] + RECOMPUTED)
+def test_nothing_accumulates(method: str, segment: int) -> None:
     """One activation left behind a step would be 50 MiB in the steps that are compared."""
     unit = partial(Wide, WIDTH, WIDTH)
     job = make_job(
         network(*[unit] * P), Blob, method, stages=P, microbatches=N, steps=STEPS,
-        divergence_loss=float("inf"),
+        segment=segment, divergence_loss=float("inf"),
     )  # fmt: skip
     watch, _ = run(job)
     assert len(watch.resident) == STEPS
@@ -126,10 +129,13 @@ def reachable_bytes(root: object) -> int:
     return sum(storages.values())
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_nothing_is_left_at_the_end(method: str) -> None:
+@pytest.mark.parametrize("segment", [0, 2])
+@pytest.mark.parametrize("method", DETERMINISTIC)
+def test_nothing_is_left_at_the_end(method: str, segment: int) -> None:
     """No activation, gradient or old version (but those a random delay may go back to)."""
-    job = make_job(dense(4), partial(Small, 0), method, steps=12, eval_every=3, optimizer=adam)
+    job = make_job(
+        dense(4), partial(Small, 0), method, steps=12, eval_every=3, optimizer=adam, segment=segment
+    )
     _, worker = run(job)
     memory = sum((stage.memory() for stage in worker.stages.values()), start=Memory())
     expected = memory.weights + memory.optimizer + memory.discrepancy

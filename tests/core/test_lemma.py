@@ -18,7 +18,7 @@ import torch
 from core_cases import make_job, network
 from torch import Tensor, nn
 
-from data.task import Microbatch
+from data.task import Microbatch, Task
 from models.unit import Boundary, Unit
 from reproduce.engine import run_pipeline
 from reproduce.reference import run_reference
@@ -49,7 +49,7 @@ class Flat(Unit):
         return total + self.w * zero, one, zero
 
 
-class Total:
+class Total(Task):
     """The loss is the sum of what the stages put in."""
 
     name, metric = "total", "accuracy"

@@ -12,13 +12,23 @@ from functools import partial
 
 import pytest
 import torch
-from core_cases import SMALL_RESNET, Affine, Images, Regression, adam, dense, make_job, network, sgd
+from core_cases import (
+    DETERMINISTIC,
+    SMALL_RESNET,
+    Affine,
+    Images,
+    Regression,
+    adam,
+    dense,
+    make_job,
+    network,
+    sgd,
+)
 
 from models.partition import partition
 from reproduce.engine import run_pipeline
 from reproduce.job import Job, Memory
 from reproduce.memory import modelled_memory
-from reproduce.methods import METHODS
 
 adamw = partial(torch.optim.AdamW, lr=1e-3)
 
@@ -31,7 +41,7 @@ def measured(job: Job, workers: int) -> Memory:
 
 
 @pytest.mark.parametrize(("stages", "n", "steps"), [(4, 1, 14), (7, 2, 9), (6, 4, 12), (6, 1, 2)])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", DETERMINISTIC)
 def test_measured_is_modelled(method: str, stages: int, n: int, steps: int) -> None:
     job = make_job(
         dense(9), Regression, method, stages=stages, microbatches=n, steps=steps, optimizer=adam
@@ -68,7 +78,7 @@ def three(method: str, **settings: object) -> Job:
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", DETERMINISTIC)
 def test_by_hand(method: str, name: str) -> None:
     """P = 3, N = 2: old versions are ceil(5/2) + ceil(3/2) + ceil(1/2) = 6 with PipeDream; Hogwild!
     goes back at most 3 tau = 7.5, 4.5 and 1.5 updates, which round to 8, 4 and 2."""

@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.partition import partition
+from reproduce.plan import WorkerPlan
 from reproduce.schedule import (
     SCHEDULES,
     GPipe,
     OneForwardOneBackward,
     Schedule,
     Ticks,
-    WorkerPlan,
     gpipe_utilization,
 )
 

@@ -16,8 +16,10 @@ from torch import Tensor
 from data.corpus import corpus
 from data.phrases import Phrases
 from data.subwords import BOS, EOS, PAD, cache_path
-from data.task import Boundary, Task
+from data.task import Boundary, Final, Task
 from data.tasks import TASKS
+from data.translation import corpus_bleu
+from models.transformer import transformer
 
 Make = Callable[..., Phrases]
 
@@ -36,7 +38,7 @@ def oracle(task: Phrases) -> Callable[[Boundary], Boundary]:
     def forward(inputs: Boundary) -> Boundary:
         source, so_far = inputs
         target = torch.stack([answers[tuple(row)] for row in source.tolist()])
-        return (F.one_hot(target[:, : so_far.shape[1]], task.vocabulary).float(),)
+        return (50 * F.one_hot(target[:, : so_far.shape[1]], task.vocabulary).float(),)
 
     return forward
 
@@ -126,6 +128,60 @@ def test_evaluate_limit(make: Make) -> None:
     assert task.resolution() > make().resolution() > 0
 
 
+def network(task: Phrases) -> Callable[[Boundary], Boundary]:
+    """An untrained Transformer in eval mode."""
+    net = transformer(task.vocabulary, 8, 2, 16, 1, 1, 0.0, max_length=task.max_length, pad=PAD)
+    block = net.block(range(len(net)), 0).eval()
+    return lambda inputs: block(*inputs, seed=0, microbatch=-1)
+
+
+def rows(final: Final) -> list[list[str]]:
+    assert final.texts.keys() == {"hypotheses.txt"}
+    text = final.texts["hypotheses.txt"]
+    assert text.endswith("\n")
+    return [line.split("\t") for line in text[:-1].split("\n")]
+
+
+def test_final_of_an_oracle(make: Make) -> None:
+    task = make(evaluate_limit=20, beam=3)
+    task.evaluate(oracle(task))
+    final = task.final(oracle(task))
+    assert final.scores == pytest.approx({"bleu_greedy": 100, "bleu_beam": 100})
+    header, *lines = rows(final)
+    assert header == ["source", "reference", "greedy", "beam"]
+    assert lines == [
+        [pair.source, pair.target, pair.target, pair.target] for pair in task.test_pairs
+    ]
+
+
+def test_final_of_an_untrained_network(make: Make) -> None:
+    task = make(evaluate_limit=20, beam=4)
+    greedy = task.evaluate(network(task))
+    final = task.final(network(task))
+    header, *lines = rows(final)
+    assert {len(line) for line in lines} == {len(header)} and len(lines) == 20
+    assert [line[2] for line in lines] == task.last_hypotheses
+    assert final.scores["bleu_greedy"] == greedy
+    beam = [line[3] for line in lines]
+    assert final.scores["bleu_beam"] == corpus_bleu(beam, [pair.target for pair in task.test_pairs])
+    assert beam != task.last_hypotheses
+
+
+def test_final_decodes_what_was_not_evaluated_only(make: Make) -> None:
+    task, calls = make(evaluate_limit=20), []
+    says = always(5)
+
+    def forward(inputs: Boundary) -> Boundary:
+        calls.append(len(inputs[0]))
+        return says(inputs)
+
+    first = task.final(forward)
+    assert first.scores.keys() == {"bleu_greedy"} and rows(first)[0][2:] == ["greedy"]
+    asked = len(calls)
+    assert asked == task.max_target
+    assert task.final(forward) == first and len(calls) == asked
+
+
 def test_loss_is_the_mean_over_real_pieces(make: Make) -> None:
     target = torch.tensor([[4, 5, EOS, PAD], [6, EOS, PAD, PAD]])
     logits = torch.randn(2, 4, 10)
@@ -170,6 +226,7 @@ def test_cache_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"max_length": 1}, "max_length=1 leaves no phrases"),
         ({"label_smoothing": -0.1}, "label_smoothing=-0.1 is not in"),
         ({"evaluate_limit": 0}, "evaluate_limit=0 scores nothing"),
+        ({"beam": 0}, "beam=0 keeps no hypothesis"),
     ],
 )
 def test_bad_arguments(make: Make, arguments: dict[str, float], message: str) -> None:

@@ -116,4 +116,4 @@ def test_markdown_is_the_table_alone(cli, table, results, engine) -> None:
 def test_results_of_a_table_without_any(cli, table, results, engine) -> None:
     result = cli("results", "--table", table)
     assert result.exit_code == 2
-    assert "run grid first" in result.stderr
+    assert "make reproduce TABLE=small" in result.stderr

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from reproduce import provenance
+from reproduce.job import StageApproximation
 from reproduce.record import FLUSH_METRICS, Recorder
+from reproduce.results import row
 from reproduce.store import Store
 from reproduce.tables import load
-from reproduce.tracking import MlflowClient
+from reproduce.tracking import Metric, MlflowClient
 
 from .conftest import WORKER_DIED, runs
 
@@ -54,6 +56,21 @@ def test_finished_run(cli, table: Path, results: Path, engine, client: MlflowCli
     assert (numbers["tau_fwd_max"], numbers["drains"]) == (3.75, 1)
     assert (numbers["utilization_measured"], numbers["utilization_model_stages"]) == (0.75, 1.0)
     assert (numbers["memory_weights"], numbers["memory_discrepancy"]) == (100, 25)
+
+
+def test_final_scores_and_texts(cli, table: Path, results: Path, engine, client) -> None:
+    engine.diverge = {"t1"}
+    for method in ("t1+t2", "t1"):
+        cli("run", f"digits-resnet50/{method}", "--table", table)
+    finished, diverged = runs(results)
+    (point,) = client.get_metric_history(finished.info.run_id, "score_made_up")
+    assert (point.step, point.value) == (0, 12.5)
+    (file,) = client.list_artifacts(finished.info.run_id)
+    text = Path(client.download_artifacts(finished.info.run_id, file.path)).read_text("utf-8")
+    assert (file.path, text) == ("words.txt", "one\nzwölf\n")
+    assert not client.list_artifacts(diverged.info.run_id)
+    assert row(finished)["score_made_up"] == 12.5
+    assert not [key for key in row(diverged) if key.startswith("score_")]
 
 
 def test_curves(cli, table: Path, results: Path, engine, client: MlflowClient) -> None:
@@ -100,6 +117,21 @@ def test_metrics_go_in_batches() -> None:
         recorder.on_loss(step, 1.0)
     recorder.flush()
     assert batches == [FLUSH_METRICS, FLUSH_METRICS, 10]
+
+
+def test_how_well_t2_knew_the_forward_weights_is_a_curve_over_the_stages() -> None:
+    logged: list[tuple[str, float, int]] = []
+
+    class Client:
+        def log_batch(self, run_id: str, metrics: list[Metric]) -> None:
+            logged.extend((metric.key, metric.value, metric.step) for metric in metrics)
+
+    recorder = Recorder(Client(), "id", "accuracy")  # type: ignore[arg-type]
+    recorder.approximation(
+        [StageApproximation(1, 0.25, 0.125, 9), StageApproximation(2, None, None, 0)]
+    )
+    recorder.flush()
+    assert logged == [("t2_ratio", 0.25, 1), ("t2_distance", 0.125, 1)]
 
 
 def test_tracking_uri_is_honoured(cli, table, results: Path, engine, tmp_path, monkeypatch) -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reproduce.errors import BadInput
 from reproduce.recorded import BEGIN, END, record
+from reproduce.records import Records, read
 
-MACHINE = {"cpu": "Some CPU", "cores": 2, "memory_gib": 23.5, "gpus": []}
-ROW = {
-    "cell": "digits-resnet50/t1", "metric": "accuracy", "final": 94.25, "best": 95.0, "steps": 600,
-    "wall_s": 90.0, "git_commit": "0123456789abcdef", "git_dirty": "false",
-    "machine": json.dumps(MACHINE), "versions": json.dumps({"torch": "2.14.1"}),
-}  # fmt: skip
+from ..made import made, run
+
+RUN = run("digits-resnet50", "t1", final=94.25, git_commit="0123456789abcdef")
+
+
+def found(**columns: object) -> Records:
+    return replace(made([RUN | columns]), table="embedded")
+
+
+PLACES = "".join(
+    f"{BEGIN.format(part=part, table='embedded')}\nold\n{END.format(part=part)}\n"
+    for part in ("results", "claims")
+)
 
 
 def readme(root: Path, text: str) -> Path:
@@ -26,31 +33,34 @@ def readme(root: Path, text: str) -> Path:
 
 
 def test_the_readme_and_the_recorded_files_say_the_same(tmp_path: Path) -> None:
-    path = readme(tmp_path, f"before\n{BEGIN.format(table='embedded')}\nold\n{END}\nafter\n")
-    record("embedded", [ROW], tmp_path)
+    path = readme(tmp_path, f"before\n{PLACES}after\n")
+    record(found(), root=tmp_path)
     text = path.read_text(encoding="utf-8")
     recorded = (tmp_path / "results/recorded/embedded.md").read_text(encoding="utf-8")
     assert recorded in text
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
-    assert "94.25" in recorded and "0123456789" in recorded and "Some CPU, 2 cores" in recorded
-    with (tmp_path / "results/recorded/embedded.csv").open(encoding="utf-8") as file:
-        assert [row["cell"] for row in csv.DictReader(file)] == ["digits-resnet50/t1"]
-    record("embedded", [ROW], tmp_path)
+    assert "94.25" in recorded and "0123456789" in recorded and "made CPU, 2 cores" in recorded
+    again = read(tmp_path / "results/recorded", "embedded")
+    assert again.runs["cell"].tolist() == ["digits-resnet50/t1"]
+    assert again.curves.equals(found().curves)
+    assert text.count("| C3 | ") == 1
+    assert "| C3 | " in (tmp_path / "results/recorded/claims.md").read_text(encoding="utf-8")
+    record(found(), root=tmp_path)
     assert path.read_text(encoding="utf-8") == text
 
 
 def test_uncommitted_code_is_told(tmp_path: Path) -> None:
-    readme(tmp_path, f"{BEGIN.format(table='embedded')}{END}")
-    record("embedded", [ROW | {"git_dirty": "true"}], tmp_path)
+    readme(tmp_path, PLACES)
+    record(found(git_dirty="true"), root=tmp_path)
     assert "with changes" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    "text", ["", BEGIN.format(table="embedded"), BEGIN.format(table="x") + END]
+    "text", ["", PLACES.replace("embedded", "x"), PLACES.partition("<!-- claims")[0]]
 )
 def test_a_readme_without_the_place_is_left_alone(tmp_path: Path, text: str) -> None:
     path = readme(tmp_path, text)
-    with pytest.raises(BadInput, match="no place for embedded"):
-        record("embedded", [ROW], tmp_path)
+    with pytest.raises(BadInput, match="no place for (results|claims) of embedded"):
+        record(found(), root=tmp_path)
     assert path.read_text(encoding="utf-8") == text
     assert not (tmp_path / "results").exists()

@@ -24,13 +24,17 @@ KEYS = {
     "status": str,
     "metric": {"name", "final", "best"},
     "steps": int,
+    "scores": {"made_up"},
     "weights_sha256": str,
     "delays": list,
+    "delay_histogram": list,
+    "approximation": list,
     "utilization": {"measured", "model_workers", "model_stages"},
     "memory": {
         "weights", "gradients", "optimizer", "discrepancy", "stash", "activations_peak",
     },
     "wall_s": float,
+    "loop_s": float,
     "mlflow_run_id": str,
     "diverged_at": type(None),
     "last_finite_loss": float,
@@ -132,6 +136,13 @@ def test_settings_reach_the_job(table: Path) -> None:
     assert job.network.build(0, 0).conv.out_channels == 3
 
 
+def test_recompute_and_what_is_measured_reach_the_job(table: Path) -> None:
+    cell = load(str(table)).cell(CELL)
+    changes = {"segment": 3, "measure_discrepancy": True}
+    job = make_job(override(cell, changes | {"engine": "reference"}))
+    assert {key: getattr(job, key) for key in changes} == changes
+
+
 def test_augmentation_and_smoothing_reach_the_task(table: Path) -> None:
     plain = load(str(table)).cell(CELL)
     task, other = (
@@ -176,6 +187,9 @@ def test_workers_and_threads_reach_the_engine(cli, table: Path, results: Path, e
         ([CELL, "--engine", "gpu"], ["--engine", "pipeline"]),
         ([CELL, "--engine", "reference", "--workers", "2"], ["workers = 2", "one process"]),
         ([CELL, "--set", "optimizer=lbfgs", "--set", "momentum="], ["LBFGS", "closure"]),
+        ([CELL, "--set", "segment=9"], [CELL, "segment = 9", "at most 8"]),
+        ([CELL, "--set", "segment=2", "--set", "schedule=1f1b"], ["segment = 2", "ticks"]),
+        ([CELL, "--set", "measure_discrepancy=true"], ["--engine reference"]),
         ([CELL, "--set", "batch_size=4096"], [CELL, "batch_size", "training part"]),
         ([CELL, "--json", "/no/such/folder/x.json"], ["/no/such/folder/x.json", "another file"]),
         ([CELL, "--frobnicate"], ["--frobnicate"]),
@@ -223,6 +237,11 @@ def test_schedule(cli) -> None:
     assert result.exit_code == 0
     assert "tick" in result.stdout
     assert result.stdout != cli(*shown, "--method", "t1", "--schedule", "1f1b").stdout
+    segments = cli(*shown, "--method", "t1", "--segment", "2").stdout
+    assert "tau_recomp" in segments and "R1.0B1.0" in segments
+    too_long = cli(*shown, "--method", "t1", "--segment", "4")
+    assert (too_long.exit_code, too_long.stdout) == (2, "")
+    assert "at most 3" in too_long.stderr
     refused = cli(*shown, "--method", "t9")
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "t9" in refused.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,8 @@ def test_no_table(table: str, cli) -> None:
 
 def test_embedded_grid() -> None:
     cells = load("embedded").cells
-    assert {f"digits-resnet50/{method}" for method in METHODS} <= cells.keys()
+    deterministic = [name for name, row in METHODS.items() if not row.lockfree]
+    assert {f"digits-resnet50/{method}" for method in deterministic} <= cells.keys()
     assert {f"digits-resnet152/{method}" for method in ("gpipe", "t1", "t1+t2")} <= cells.keys()
     assert cells["digits-resnet50/gpipe"].settings.stages == 107
     assert cells["digits-resnet152/gpipe"].settings.stages == 150
@@ -94,7 +96,8 @@ def test_smoke_has_every_method() -> None:
 def test_rows_of_a_network_differ_in_the_method_alone(table: str) -> None:
     settings: dict[str, object] = {}
     for cell in load(table).cells.values():
-        assert settings.setdefault(cell.network_name, cell.settings) == cell.settings
+        point = f"{cell.network_name}@{cell.variant}"
+        assert settings.setdefault(point, cell.settings) == cell.settings
 
 
 def test_own_settings_are_one_rows_alone(cli, tmp_path: Path) -> None:
@@ -166,3 +169,69 @@ def test_none_takes_a_setting_back() -> None:
 def test_assignment_without_a_value() -> None:
     with pytest.raises(BadInput, match="key=value"):
         parse_assignment("lr")
+
+
+SWEPT = TABLE + """
+[sweep.depth]
+network = "digits-resnet50"
+methods = ["t1", "t1+t2"]
+seeds = 2
+steps = 5
+over = { stages = [4, 8], lr = [0.1] }
+points = [{ batch_size = 16 }, { batch_size = 32, microbatches = 8 }]
+"""
+
+
+def test_a_sweep_is_every_combination_on_top_of_its_network() -> None:
+    cells = {name: cell for name, cell in parse(SWEPT, "odd").items() if cell.sweep}
+    assert len(cells) == 2 * 1 * 2 * 2
+    name = "digits-resnet50@depth:stages=4,lr=0.1,batch_size=32,microbatches=8/t1"
+    cell = cells[name]
+    assert (cell.name, cell.network_name, cell.sweep) == (name, "digits-resnet50", "depth")
+    s = cell.settings
+    assert (s.stages, s.lr, s.batch_size, s.microbatches, s.steps) == (4, 0.1, 32, 8, 5)
+    assert s.width == parse(TABLE, "odd")["digits-resnet50/t1"].settings.width
+    assert override(cell, {"steps": 6}).name == name
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('network = "digits-resnet50"\n', "", ["sweep depth", "network: missing"]),
+        ("[4, 8]", "8", ["sweep depth", "over = "]),
+        ("[4, 8]", "[]", ["sweep depth", "over = "]),
+        ("points = [", "points = 3 # [", ["sweep depth", "points = "]),
+        ("[4, 8]", "[4, 4]", ["stages=4", "methods", "twice"]),
+        ("[4, 8]", "[4, 108]", ["stages = 108", "stages=108", "at most 107"]),
+        ("seeds = 2", "seeds = 0", ["seeds = 0", "1 or more"]),
+        ("seeds = 2", "seeds = true", ["seeds = True", "whole number"]),
+    ],
+)
+def test_a_sweep_that_cannot_be(old: str, new: str, words: list[str]) -> None:
+    assert old in SWEPT
+    with pytest.raises(BadInput) as caught:
+        parse(SWEPT.replace(old, new), "odd")
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_seeds_are_runs_of_one_cell(tmp_path: Path) -> None:
+    path = tmp_path / "odd.toml"
+    path.write_text(SWEPT.replace("seeds = 2", "seeds = 2\nseed = 5"))
+    table = load(str(path))
+    runs = [run for run in table.runs() if run.sweep]
+    assert [run.settings.seed for run in runs[:2]] == [5, 6]
+    assert runs[0].name == runs[1].name
+    assert runs[0].title != runs[1].title
+    assert len({run.config_hash for run in table.runs()}) == len(table.runs())
+    assert len(table.narrowed("*/t1", 3).runs()) == 3 * (1 + 4)
+    with pytest.raises(BadInput, match="matches no cell"):
+        table.narrowed("*/t9")
+
+
+def test_what_a_method_leaves_at_its_default_is_not_part_of_a_configuration() -> None:
+    """So that a field added to the methods does not run everybody's finished cells again."""
+    cell = parse(TABLE, "odd")["digits-resnet50/t1"]
+    fields = {"summary": "in other words", "warmup": False, "correction": None}
+    assert replace(cell, method=replace(cell.method, **fields)).config_hash == cell.config_hash
+    assert replace(cell, method=replace(cell.method, stash=True)).config_hash != cell.config_hash

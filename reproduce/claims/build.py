@@ -1,0 +1,96 @@
+"""What the five claims share: findings out of gaps, and what is missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from pandas import DataFrame
+
+from reproduce.claims import rules
+from reproduce.claims.finding import Finding, Ruling, Verdict
+from reproduce.records import Records
+from reproduce.statistics import Interval
+
+Row = dict[str, Any]
+"""One row of a frame of evidence"""
+
+
+def rows(frame: DataFrame, **columns: Any) -> list[Row]:
+    """The rows with these values in these columns."""
+    for key, value in columns.items():
+        frame = frame[frame[key] == value]
+    found: list[Row] = frame.to_dict("records")
+    return found
+
+
+def row(frame: DataFrame, **columns: Any) -> Row | None:
+    """The one such row, if there is one."""
+    return next(iter(rows(frame, **columns)), None)
+
+
+def gap_finding(gap: Row, ruling: Ruling, paper: str, more: str = "") -> Finding:
+    """A gap, what was ruled on it, and all that it was ruled by."""
+    told = not math.isnan(gap["mean"])
+    return Finding(
+        what=f"{gap['network']}: {gap['baseline']} − {gap['method']}",
+        paper=paper,
+        measured=gap_text(gap) + (f"; {more}" if more else ""),
+        value=gap["mean"] if told else None,
+        interval=rules.decisive(gap) if told else None,
+        verdict=ruling.verdict,
+        why=ruling.why,
+        cells=gap["cells"],
+        runs=gap["runs"],
+    )
+
+
+def gap_text(gap: Row) -> str:
+    """`gap 1.20 [0.40, 2.10] points of accuracy over 3 seeds; gpipe 95.00, t1 93.80; ...`; in place
+    of a gap that is not known, who diverged."""
+    base, other = gap["baseline"], gap["method"]
+    step = f"one step of the metric on the test set is {gap['resolution']:.2f}"
+    if math.isnan(gap["mean"]):
+        told = "; ".join(
+            f"{name} diverges in {some} of {n} runs"
+            for name, some, n in (
+                (other, gap["diverged"], gap["runs_n"]),
+                (base, gap["baseline_diverged"], gap["baseline_n"]),
+            )
+            if some
+        )
+        ends = [
+            f"; {name} ends at {final:.2f} elsewhere"
+            for name, final in ((base, gap["baseline_final"]), (other, gap["final"]))
+            if not math.isnan(final)
+        ]
+        return f"{told or 'no seed in common'}{''.join(ends)}; {step}"
+    gap_over_seeds = Interval(gap["mean"], gap["low"], gap["high"], gap["n"]).text()
+    error = f", of the test samples' ±{gap['sampling']:.2f}" if gap["sampling"] else ""
+    few = f", of ±{rules.SINGLE_RUN:g} for few seeds" if gap["n"] < rules.MIN_SEEDS else ""
+    decided = rules.decisive(gap)
+    return (
+        f"gap {gap_over_seeds} points over {seeds(gap['n'])}; {base} {gap['baseline_final']:.2f}, "
+        f"{other} {gap['final']:.2f}; {step}; decided by [{decided.low:.2f}, {decided.high:.2f}], "
+        f"the widest of the seeds' interval{error}{few}"
+    )
+
+
+def percent(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
+def seeds(n: int) -> str:
+    return f"{n} seed{'s' if n != 1 else ''}"
+
+
+def absent(what: str, paper: str, why: str = "no finished cells") -> Finding:
+    """A part of a claim that no cell says enough of."""
+    return Finding(what, paper, "nothing", verdict=Verdict.UNDECIDED, why=why)
+
+
+def missing(records: Records, network: str, methods: Iterable[str]) -> list[str]:
+    """The cells of these methods that the network has no finished run of."""
+    there = set(records.runs_of(network=network)["method"])
+    return [f"{network}/{method}" for method in methods if method not in there]

@@ -1,0 +1,102 @@
+"""C2: T1 against no technique, against synchronous training, and on Hogwild!."""
+
+from __future__ import annotations
+
+import math
+
+from pandas import DataFrame
+
+from reproduce.claims import rules
+from reproduce.claims.build import Row, absent, gap_finding, missing, row, rows
+from reproduce.claims.c1_synchrony import utilization_text
+from reproduce.claims.evidence import gaps, measured_delays, networks, utilization
+from reproduce.claims.finding import Claim, Finding
+from reproduce.records import Records
+
+ALONE = "T1 alone trains what no technique does not"
+SYNCHRONOUS = {
+    "accuracy": "95.0% with T1 alone, 95.0% synchronous",
+    "bleu": "34.1 BLEU with T1 alone, 34.5 synchronous",
+}
+HOGWILD = "T1 also improves Hogwild!"
+
+
+def claim(records: Records) -> Claim:
+    """Without the deep network, on which T1 alone diverges in the paper as well (C3)."""
+    shallow = [name for name in networks(records) if not name.endswith(rules.DEEP)]
+    found: list[Finding] = []
+    lacking: list[str] = []
+    none, synchronous, used = gaps(records, "async"), gaps(records), utilization(records)
+    for network in shallow:
+        found += _against_none(none, network)
+        found += _against_synchronous(synchronous, network)
+        found += _utilization(used, network)
+        lacking += missing(records, network, ("gpipe", "async", "t1"))
+    hogwild = _hogwild(records, shallow)
+    if not any(finding.paper == ALONE for finding in found):
+        found.append(absent("t1 against async", ALONE))
+    if not any(finding.paper in SYNCHRONOUS.values() for finding in found):
+        found.append(absent("t1 against gpipe", SYNCHRONOUS["accuracy"]))
+    if not hogwild:
+        found.append(absent("T1 on Hogwild!", HOGWILD))
+        lacking.append("a network with the rows hogwild and hogwild+t1")
+    if not shallow:
+        lacking.append(f"a network other than {rules.DEEP} with the rows gpipe, async and t1")
+    return Claim(
+        "C2",
+        "Deterministic delay can be corrected by rescaling the learning rate",
+        "strong",
+        f"{SYNCHRONOUS['accuracy']}; {SYNCHRONOUS['bleu']}; at 7.6 times the utilization of "
+        f"GPipe; {HOGWILD}",
+        (*found, *hogwild),
+        tuple(lacking),
+    )
+
+
+def _against_none(found: DataFrame, network: str) -> list[Finding]:
+    gap = row(found, network=network, method="t1")
+    return [] if gap is None else [gap_finding(gap, rules.better(gap), ALONE)]
+
+
+def _against_synchronous(found: DataFrame, network: str) -> list[Finding]:
+    gap = row(found, network=network, method="t1")
+    if gap is None:
+        return []
+    ruling = rules.equal(gap, rules.PAPER_T1_GAP.get(gap["metric"], rules.PAPER_GAP))
+    paper = SYNCHRONOUS.get(gap["metric"], SYNCHRONOUS["accuracy"])
+    return [gap_finding(gap, ruling, paper)]
+
+
+def _utilization(of_all: DataFrame, network: str) -> list[Finding]:
+    used = row(of_all, network=network, method="t1")
+    if used is None or math.isnan(used["over_stages"]):
+        return []
+    return [
+        Finding(
+            what=f"{network}: utilization of t1 over gpipe's",
+            paper="7.6 times",
+            measured=utilization_text(used),
+            value=used["over_stages"],
+            why="(N+P−1)/N: 7.6 is P = 107, N = 16",
+            cells=used["cells"],
+            runs=used["runs"],
+        )
+    ]
+
+
+def _hogwild(records: Records, shallow: list[str]) -> list[Finding]:
+    """On modelled delays, and on those of lock-free workers."""
+    found = []
+    for baseline in ("hogwild", "hogwild-lockfree"):
+        for gap in rows(gaps(records, baseline), method=f"{baseline}+t1"):
+            if gap["network"] not in shallow:
+                continue
+            found.append(gap_finding(gap, rules.better(gap), HOGWILD, _delays(records, gap)))
+    return found
+
+
+def _delays(records: Records, gap: Row) -> str:
+    found = row(measured_delays(records), network=gap["network"], method=gap["method"])
+    if found is None:
+        return ""
+    return f"delays measured: mean {found['mean']:.2f}, largest {found['largest']:.0f} updates"
