@@ -17,12 +17,16 @@ from paper_figures.style import MUTED, TEXT_WIDTH
 from reproduce.claims import evidence, rules
 
 BASELINE = "gpipe"
-HOW = (
+GAP = (
     "Gap: GPipe minus method, paired by seed; thick: bootstrap over the seeds; thin: what the "
-    "verdict goes by, with the test set's sampling error and few seeds allowed for. Speedup: "
-    "GPipe's time to the target over the method's; filled: model with one device a stage, its bar "
-    "from evaluation to evaluation; hollow: with the utilization measured on the workers used."
+    "verdict goes by, with the test set's sampling error and few seeds allowed for."
 )
+SPEEDUP = (
+    "Speedup: GPipe's time to the target over the method's; filled: model with one device a "
+    "stage, its bar from evaluation to evaluation; hollow: with the utilization measured on the "
+    "workers used."
+)
+UNTIMED = "No time to target: the table sets none."
 
 
 def claim1(material: Material) -> Figure:
@@ -39,20 +43,19 @@ def claim1(material: Material) -> Figure:
     columns = 2 if len(times) else 1
     panels = figure.subplots(len(networks), columns, squeeze=False, height_ratios=heights)
     for row, network in zip(panels, networks, strict=True):
-        mine = gaps[gaps["network"] == network]
-        _gaps(left, mine, methods[network])
-        of_network = times[times["network"] == network]
-        _times(right, of_network, methods[network], mine["metric"].iloc[0])
-        pipemare = evidence.pipemare(material.records, network)
-        for axes in (left, right):
-            _names(axes, methods[network], pipemare)
-        right.set_yticklabels([])
+        mine, order = gaps[gaps["network"] == network], methods[network]
+        _gaps(row[0], mine, order)
+        _names(row[0], order, evidence.pipemare(material.records, network))
+        for axes in row[1:]:
+            of_network = times[times["network"] == network]
+            _times(axes, of_network, order, mine["metric"].iloc[0])
+            _names(axes, order)
     band = Patch(facecolor="#dddddd", label="one step of the metric")
     one = Line2D([], [], color=MUTED, ls="--", label="GPipe")
     bold = Line2D([], [], color="none", label="bold: the row that stands for PipeMare")
     figure.legend(handles=[one, band, bold], loc="outside upper left", ncols=3)
     notes = material.notes(lambda _, method: not method.startswith("hogwild"))
-    style.note(figure, [HOW, *notes])
+    style.note(figure, [GAP, *([SPEEDUP] if columns == 2 else [UNTIMED]), *notes])
     return figure
 
 
@@ -61,8 +64,10 @@ def _pipelines(found: DataFrame) -> DataFrame:
     return found[~found["method"].str.startswith("hogwild")]
 
 
-def _names(axes: Axes, methods: list[str], pipemare: str) -> None:
-    axes.set_yticks(range(len(methods)), [style.look(m).label for m in methods])
+def _names(axes: Axes, methods: list[str], pipemare: str | None = None) -> None:
+    """A row a method; without `pipemare` the names stand in the panel to the left."""
+    names = [style.look(method).label if pipemare else "" for method in methods]
+    axes.set_yticks(range(len(methods)), names)
     axes.set_ylim(-0.6, len(methods) - 0.4)
     axes.tick_params(axis="y", length=0)
     for label, method in zip(axes.get_yticklabels(), methods, strict=True):

@@ -80,8 +80,8 @@ def _network(axes: Axes, material: Material, runs: DataFrame, network: str) -> l
         aside = 0.6 * (place / len(methods) - 0.5) if few and len(methods) > 1 else 0.0
         for column, face in (("tau_bkwd", "white"), ("tau_fwd", look.colour)):
             axes.plot(
-                shown["stage"] + aside, shown[column], look.marker, color=look.colour, ms=3.2, mfc=face,
-                mew=0.6, clip_on=False, zorder=2,
+                shown["stage"] + aside, shown[column], look.marker, color=look.colour,
+                ms=3.2, mfc=face, mew=0.6, clip_on=False, zorder=2,
             )  # fmt: skip
     run = first.iloc[0]
     axes.set(xlabel="stage i", ylabel="delay (updates)", ylim=(0, None))

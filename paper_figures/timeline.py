@@ -23,23 +23,33 @@ READABLE = 0.012
 """Share of the width from which on a box is wide enough for its number"""
 
 
+HOW = (
+    "Numbers: micro-batches, where there is room; mini-batches alternate in shade; white: waiting."
+)
+
+
 def timeline(material: Material) -> Figure:
     """The methods' workers one above the other, on the same scale of time."""
     runs = _traced(material)
-    stretches = [_stretch(_events(material, run), run) for _, run in runs.iterrows()]
-    span = max(end - start for start, end in stretches)
-    workers = [max(_events(material, run)["worker"]) + 1 for _, run in runs.iterrows()]
+    traced = [(run, _events(material, run)) for _, run in runs.iterrows()]
+    span = max(_pace(events, run) for run, events in traced)
+    workers = [events["worker"].max() + 1 for _, events in traced]
     figure = style.canvas(TEXT_WIDTH, 0.5 + sum(0.3 * n + 0.42 for n in workers))
-    panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False, height_ratios=workers)
-    for axes, (_, run), (start, _) in zip(panels[:, 0], runs.iterrows(), stretches, strict=True):
-        _draw(axes, _events(material, run), start, span, int(run["set_microbatches"]))
-        axes.set_title(_title(run, _updates(_events(material, run), start, span)))
-    panels[-1, 0].set_xlabel("ms, from the start of a mini-batch in the middle of the run")
-    used = sorted({kind for _, run in runs.iterrows() for kind in _events(material, run)["kind"]})
-    patches = [Patch(color=COLOURS[k], label=NAMES[k]) for k in COLOURS if k in used]
+    panels = figure.subplots(len(traced), 1, sharex=True, squeeze=False, height_ratios=workers)
+    short: list[str] = []
+    for axes, (run, events) in zip(panels[:, 0], traced, strict=True):
+        start = _start(events, run, span)
+        _draw(axes, events, start, span, int(run["set_microbatches"]))
+        axes.set_title(_title(run, _updates(events, start, span)))
+        drains = (_steady(events)[1] - start) * 1e3
+        if drains < span * 1e3 * 0.9:
+            label = style.look(run["method"]).label
+            short.append(f"{label} drains from {drains:.0f} ms on")
+    panels[-1, 0].set_xlabel("ms, from the end of a mini-batch on stage 1")
+    used = {kind for _, events in traced for kind in events["kind"]}
+    patches = [Patch(color=COLOURS[kind], label=NAMES[kind]) for kind in COLOURS if kind in used]
     figure.legend(handles=patches, loc="outside upper left", ncols=4)
-    how = "A number is the micro-batch; mini-batches alternate in shade; white is waiting."
-    style.note(figure, [how])
+    style.note(figure, [HOW, *([f"Short runs: {'; '.join(short)}."] if short else [])])
     return figure
 
 
@@ -75,16 +85,37 @@ def _events(material: Material, run: Series) -> DataFrame:
     return material.records.of(material.records.trace, run)
 
 
-def _stretch(events: DataFrame, run: Series) -> tuple[float, float]:
-    """When stage 1 starts a mini-batch in the middle of the run, and one some mini-batches on."""
+def _steady(events: DataFrame) -> tuple[float, float]:
+    """From the first backward pass of stage 1 to its last forward pass: neither fill nor drain."""
+    mine = events[events["stage"] == events["stage"].min()]
+    first, last = (
+        mine[mine["kind"] == "B"]["start_s"].min(),
+        mine[mine["kind"] == "F"]["end_s"].max(),
+    )
+    return float(first), float(last)
+
+
+def _boundaries(events: DataFrame, run: Series) -> list[float]:
+    """When stage 1 is done with each mini-batch, before the drain."""
     size = int(run["set_microbatches"])
-    forwards = events[(events["kind"] == "F") & (events["stage"] == events["stage"].min())]
-    starts = forwards.set_index("microbatch")["start_s"].sort_index()
-    batches = int(starts.index.max()) // size
-    first = max(0, min(batches // 2, batches - MINIBATCHES))
-    start = starts.get(first * size, events["start_s"].min())
-    end = starts.get((first + MINIBATCHES) * size, events["end_s"].max())
-    return float(start), float(end)
+    done = events[(events["kind"] == "B") & (events["stage"] == events["stage"].min())]
+    ends = done.loc[done["microbatch"] % size == size - 1, "end_s"].sort_values()
+    return ends[ends <= _steady(events)[1]].tolist() or [float(events["start_s"].min())]
+
+
+def _pace(events: DataFrame, run: Series) -> float:
+    """The mean time of `MINIBATCHES` mini-batches."""
+    ends = _boundaries(events, run)
+    if len(ends) < 2:
+        return float(events["end_s"].max() - events["start_s"].min())
+    return MINIBATCHES * (ends[-1] - ends[0]) / (len(ends) - 1)
+
+
+def _start(events: DataFrame, run: Series, span: float) -> float:
+    """The end of a mini-batch, in the middle of those that leave the stretch before the drain."""
+    ends = _boundaries(events, run)
+    fit = [end for end in ends if end + span <= _steady(events)[1]]
+    return fit[len(fit) // 2] if fit else ends[0]
 
 
 def _draw(axes: Axes, events: DataFrame, start: float, span: float, microbatches: int) -> None:
@@ -125,7 +156,7 @@ def _number(axes: Axes, event: Any, start: float) -> None:
 def _updates(events: DataFrame, start: float, span: float) -> int:
     """How often the first stage was updated in the stretch."""
     mine = events[(events["kind"] == "U") & (events["stage"] == events["stage"].min())]
-    return int(mine["end_s"].between(start, start + span).sum())
+    return int(mine["end_s"].between(start, start + span, inclusive="right").sum())
 
 
 def _title(run: Series, updates: int) -> str:
