@@ -102,5 +102,5 @@ def _seed(number: int) -> None:
     """What torch.manual_seed does, less the stack trace that it keeps at every call for devices
     that were never used."""
     torch.default_generator.manual_seed(number)
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(number)

@@ -72,7 +72,7 @@ def _losses(axes: Axes, material: Material, deep: list[str]) -> None:
                 )  # fmt: skip
     axes.set(xlabel="optimizer steps", ylabel="training loss")
     style.log_scale(axes)
-    axes.set_title(f"{deep[0]}, P = {runs['set_stages'].iloc[0]}")
+    axes.set_title(f"{deep[0]}, P = {int(runs['set_stages'].iloc[0])}")
 
 
 def _depths(axes: Axes, found: DataFrame) -> None:

@@ -85,7 +85,7 @@ def _network(axes: Axes, material: Material, runs: DataFrame, network: str) -> l
             )  # fmt: skip
     run = first.iloc[0]
     axes.set(xlabel="stage i", ylabel="delay (updates)", ylim=(0, None))
-    axes.set_title(f"{network}: P = {run['set_stages']}, N = {run['set_microbatches']}")
+    axes.set_title(f"{network}: P = {int(run['set_stages'])}, N = {int(run['set_microbatches'])}")
     if not known:
         return []
     return [f"{network} {worst:.2g} (all {len(counted)} stages, {known} methods)"]

@@ -160,7 +160,7 @@ def _updates(events: DataFrame, start: float, span: float) -> int:
 
 
 def _title(run: Series, updates: int) -> str:
-    p, n = run["set_stages"], run["set_microbatches"]
+    p, n = int(run["set_stages"]), int(run["set_microbatches"])
     name = f"{style.look(run['method']).label}, P = {p}, N = {n}: {updates} updates here"
     busy = run["utilization_measured"]
     return name if busy != busy else f"{name}; workers busy {busy:.0%} of the whole run"

@@ -1,4 +1,4 @@
-"""The committed outcome: a table's records, summary and claims, and the README's own copy of them."""
+"""The committed outcome: a table's records, summary and claims, and the README's copy of them."""
 
 from __future__ import annotations
 

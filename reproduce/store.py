@@ -120,7 +120,8 @@ class Store:
         try:
             if moved.exists():
                 return moved.read_text(encoding="utf-8")
-            return Path(self.client.download_artifacts(run.info.run_id, name)).read_text("utf-8")
+            path: str = self.client.download_artifacts(run.info.run_id, name)
+            return Path(path).read_text(encoding="utf-8")
         except (MlflowException, OSError) as error:
             raise BadInput(
                 f"run {run.info.run_id} has lost its artifact {name}: {error}; delete the run and "

@@ -1,4 +1,5 @@
-"""The table that sums up a table's runs, a line a cell."""
+"""The table that sums up a table's runs, a line a cell. A column is a function of the runs of one
+cell, one a seed."""
 
 from __future__ import annotations
 
@@ -11,31 +12,28 @@ from pandas import DataFrame
 from reproduce.progress import clock
 from reproduce.statistics import mean_interval
 
-Group = DataFrame
-"""The runs of one cell, one a seed"""
 
-
-def _number(key: str, digits: int, scale: float = 1.0) -> Callable[[Group], str]:
+def _number(key: str, digits: int, scale: float = 1.0) -> Callable[[DataFrame], str]:
     """The mean over the seeds."""
 
-    def text(group: Group) -> str:
+    def text(group: DataFrame) -> str:
         mean = group[key].mean()
         return "–" if mean != mean else f"{mean * scale:.{digits}f}"
 
     return text
 
 
-def _quality(key: str) -> Callable[[Group], str]:
+def _quality(key: str) -> Callable[[DataFrame], str]:
     """The mean with its interval; none where a seed diverged, since the rest would flatter it."""
 
-    def text(group: Group) -> str:
+    def text(group: DataFrame) -> str:
         values = group[key].dropna().tolist()
         return mean_interval(values).text() if values and len(values) == len(group) else "–"
 
     return text
 
 
-def _diverged(group: Group) -> str:
+def _diverged(group: DataFrame) -> str:
     """At which steps, and of how many runs where some did not."""
     steps = sorted(group.loc[group["status"] == "diverged", "diverged_at"].astype(int))
     if not steps:
@@ -44,12 +42,14 @@ def _diverged(group: Group) -> str:
     return ", ".join(map(str, steps)) + few
 
 
-def _pair(left: Callable[[Group], str], right: Callable[[Group], str]) -> Callable[[Group], str]:
+def _pair(
+    left: Callable[[DataFrame], str], right: Callable[[DataFrame], str]
+) -> Callable[[DataFrame], str]:
     return lambda group: f"{left(group)} / {right(group)}"
 
 
 MEGA = 1e-6
-SUMMARY: Mapping[str, Callable[[Group], str]] = {
+SUMMARY: Mapping[str, Callable[[DataFrame], str]] = {
     "cell": lambda group: str(group["cell"].iloc[0]),
     "seeds": lambda group: str(len(group)),
     "metric": lambda group: str(group["metric"].iloc[0]),

@@ -31,7 +31,9 @@ decay = 0.1
 sync_steps = 100
 
 [network.digits-resnet50]
-methods = ["gpipe", "pipedream", "async", "t1", "t1+t2", "hogwild", "hogwild+t1", "hogwild-lockfree"]
+methods = [
+    "gpipe", "pipedream", "async", "t1", "t1+t2", "hogwild", "hogwild+t1", "hogwild-lockfree",
+]
 seeds = 3
 stages = 107
 

@@ -96,7 +96,7 @@ def test_exponents_and_throughput_of_c5() -> None:
     figure = claim5(cases.full())
     assert "kept: 2.00 [2.00, 2.00]" in words(figure)
     assert "recomputed: 1.50 [1.50, 1.50]" in words(figure)
-    pace = [axes for axes in figure.axes if axes.get_ylabel() == "samples a second"][0]
+    pace = next(axes for axes in figure.axes if axes.get_ylabel() == "samples a second")
     assert points(pace, marker("t1")) == [(p, pytest.approx(128.0)) for p in (14, 54, 107)]
 
 

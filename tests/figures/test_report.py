@@ -142,6 +142,7 @@ def test_a_database_is_no_link(uri: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_diverged_runs_and_no_sweeps(pictures: list[Picture]) -> None:
     rows = [row for row in cases.grid([0]) if row["status"] == "diverged"]
-    text = report.page(cases.material(rows), pictures)
-    Page(text)
-    assert "of the sweeps" not in text and "nan" not in text.lower()
+    page = Page(report.page(cases.material(rows), pictures))
+    assert not any("of the sweeps" in text for text in page.text)
+    assert len([row for row in page.rows if "diverged" in row]) == 2
+    assert not any("nan" in cell.lower() for row in page.rows for cell in row)

@@ -60,7 +60,7 @@ def test_uncommitted_code_is_told(tmp_path: Path) -> None:
 )
 def test_a_readme_without_the_place_is_left_alone(tmp_path: Path, text: str) -> None:
     path = readme(tmp_path, text)
-    with pytest.raises(BadInput, match="no place for (results|claims) of embedded"):
+    with pytest.raises(BadInput, match=r"no place for (results|claims) of embedded"):
         record(found(), root=tmp_path)
     assert path.read_text(encoding="utf-8") == text
     assert not (tmp_path / "results").exists()

@@ -171,7 +171,9 @@ def test_assignment_without_a_value() -> None:
         parse_assignment("lr")
 
 
-SWEPT = TABLE + """
+SWEPT = (
+    TABLE
+    + """
 [sweep.depth]
 network = "digits-resnet50"
 methods = ["t1", "t1+t2"]
@@ -180,6 +182,7 @@ steps = 5
 over = { stages = [4, 8], lr = [0.1] }
 points = [{ batch_size = 16 }, { batch_size = 32, microbatches = 8 }]
 """
+)
 
 
 def test_a_sweep_is_every_combination_on_top_of_its_network() -> None:
