@@ -120,8 +120,8 @@ class Store:
         try:
             if moved.exists():
                 return moved.read_text(encoding="utf-8")
-            path: str = self.client.download_artifacts(run.info.run_id, name)
-            return Path(path).read_text(encoding="utf-8")
+            found = Path(self.client.download_artifacts(run.info.run_id, name))
+            return found.read_text(encoding="utf-8")
         except (MlflowException, OSError) as error:
             raise BadInput(
                 f"run {run.info.run_id} has lost its artifact {name}: {error}; delete the run and "
