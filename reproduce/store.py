@@ -119,7 +119,7 @@ class Store:
         moved = results_folder() / "artifacts" / run.info.run_id / "artifacts" / name
         try:
             if moved.exists():
-                return moved.read_text(encoding="utf-8")
+                return str(moved.read_text(encoding="utf-8"))
             found = Path(self.client.download_artifacts(run.info.run_id, name))
             return found.read_text(encoding="utf-8")
         except (MlflowException, OSError) as error:
