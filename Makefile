@@ -17,10 +17,11 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 reproduce: $(STAMP) ## every unfinished cell of a table, claims, figures: make reproduce TABLE=embedded
-	$(BIN)/python -m reproduce grid $(TABLE) $(if $(SEEDS),--seeds $(SEEDS))
-	$(BIN)/python -m reproduce theory
-	$(BIN)/python -m paper_figures --table $(TABLE)
-	$(BIN)/python -m reproduce claims --table $(TABLE)
+	@$(BIN)/python -m reproduce grid $(TABLE) $(if $(SEEDS),--seeds $(SEEDS)); failed=$$?; \
+	[ $$failed -le 1 ] || exit $$failed; \
+	$(BIN)/python -m reproduce theory && \
+	$(BIN)/python -m paper_figures --table $(TABLE) && \
+	$(BIN)/python -m reproduce claims --table $(TABLE) && exit $$failed
 
 cell: $(STAMP) ## one cell: make cell CELL=digits-resnet50/t1+t2 [TABLE=embedded]
 	$(if $(CELL),,$(error which cell? make cell CELL=name; `python -m reproduce list` names them))

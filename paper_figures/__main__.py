@@ -12,6 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from PIL import Image
+
 from paper_figures import report, style
 from paper_figures.figures import FIGURES
 from paper_figures.material import Material, Missing
@@ -67,7 +69,11 @@ def run(wanted: Sequence[str], table: str) -> None:
 
 
 def draw_all(material: Material) -> None:
-    """Every figure and `report.html`, which says why a figure is not there."""
+    """Every figure and `report.html`, which says why a figure is not there.
+
+    They have the same names for every table, and stand for the one that was drawn last: the page
+    and each figure's metadata name it.
+    """
     _ = material.records  # a table without a run is refused before anything is drawn
     pictures = []
     for name, row in FIGURES.items():
@@ -95,25 +101,38 @@ def draw(name: str, material: Material) -> tuple[float, list[Path]]:
     first.
 
     Raises:
-        NothingDrawn: there is nothing to draw. An older figure of this name is removed then.
+        NothingDrawn: there is nothing to draw. An older figure of this name is removed then if it
+            is of the same table.
     """
     paths = [style.folder() / f"{name}.{ending}" for ending in ENDINGS]
+    title = f"{name} of table {material.table.name}"
     try:
         figure = FIGURES[name].draw(material)
     except Missing as missing:
-        for path in paths:
-            path.unlink(missing_ok=True)
+        if _title(paths[0]) == title:
+            for path in paths:
+                path.unlink(missing_ok=True)
         raise NothingDrawn(name, str(missing)) from missing
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, for both files
     for path in paths:
         # Without a date, so that the same records give the same file.
-        figure.savefig(path, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
+        undated = {"CreationDate": None} if path.suffix == ".pdf" else {}
+        figure.savefig(path, metadata={"Title": title} | undated)
     if name == "timeline":
         paths += _traces(material)
     for path in paths:
         print(path)
     return float(figure.get_figwidth()), paths
+
+
+def _title(png: Path) -> str | None:
+    """What an older figure calls itself; None: there is none, or it is of somebody else's making."""
+    try:
+        with Image.open(png) as image:
+            return image.info.get("Title")
+    except OSError:
+        return None
 
 
 def _traces(material: Material) -> list[Path]:

@@ -23,8 +23,8 @@ GAP = (
 )
 SPEEDUP = (
     "Speedup: GPipe's time to the target over the method's; filled: model with one device a "
-    "stage, its bar from evaluation to evaluation; hollow: with the utilization measured on the "
-    "workers used."
+    "stage, its bar from evaluation to evaluation; hollow: with the utilization measured, where both "
+    "ran on the same workers."
 )
 UNTIMED = "No time to target: the table sets none."
 
@@ -45,7 +45,7 @@ def claim1(material: Material) -> Figure:
     for row, network in zip(panels, networks, strict=True):
         mine, order = gaps[gaps["network"] == network], methods[network]
         _gaps(row[0], mine, order)
-        _names(row[0], order, evidence.pipemare(material.records, network))
+        _names(row[0], order, evidence.pipemare(material.records, network, material.table.cells))
         for axes in row[1:]:
             of_network = times[times["network"] == network]
             _times(axes, of_network, order, mine["metric"].iloc[0])
@@ -91,6 +91,9 @@ def _gaps(axes: Axes, found: DataFrame, methods: list[str]) -> None:
 
 def _gap(axes: Axes, gap: Series, at: int) -> None:
     look = style.look(gap["method"])
+    if gap["differ"]:
+        style.beside(axes, at, "of other settings", MUTED, "")
+        return
     if gap["diverged"] or gap["baseline_diverged"]:
         who = look.label if gap["diverged"] else "GPipe"
         n, of = ("diverged", "runs_n") if gap["diverged"] else ("baseline_diverged", "baseline_n")
@@ -135,12 +138,11 @@ def _time(axes: Axes, row: Series, at: int, known: bool) -> None:
     if row["reached"] < row["n"]:
         style.beside(axes, at, f"reached in {row['reached']} of {row['n']} runs", look.colour, "")
         return
-    if not known:
+    if not known or row["speedup_low"] != row["speedup_low"]:
         style.beside(axes, at, f"{row['steps']:.0f} steps", look.colour, "")
         return
-    if row["speedup_low"] == row["speedup_low"]:
-        ends = [row["speedup_low"], row["speedup_high"]]
-        axes.plot(ends, [at, at], color=look.colour, lw=2.4, alpha=0.6)
+    ends = [row["speedup_low"], row["speedup_high"]]
+    axes.plot(ends, [at, at], color=look.colour, lw=2.4, alpha=0.6)
     mark: dict[str, Any] = {"color": look.colour, "ms": 5, "mew": 0.6}
     axes.plot([row["speedup_workers"]], [at], look.marker, mfc="white", **mark)
     axes.plot([row["speedup_stages"]], [at], look.marker, **mark)

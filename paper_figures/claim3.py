@@ -14,10 +14,13 @@ from paper_figures.style import MUTED, TEXT_WIDTH
 from reproduce.claims import evidence, rules
 
 METHODS = ("gpipe", "t1", "t1+t2", "t1+t2+t3")
-HOW = (
-    "Middle: a run that diverged is ×, one that trained is filled, with how many of how many runs "
-    "diverged where there are several. Right: below 1, T2's weights are nearer to those of the "
-    "forward pass than the live ones are."
+SWEEP = (
+    "Middle: × diverges, filled does not diverge in {steps} steps, with how many of how many runs do "
+    "where there are several; {learnt} of the {ended} runs that do not had learnt the task at their "
+    "end."
+)
+RATIO = (
+    "Right: below 1, T2's weights are nearer to those of the forward pass than the live ones are."
 )
 
 
@@ -41,8 +44,18 @@ def claim3(material: Material) -> Figure:
     own = own[own["network"].isin(deep[:1]) & own["method"].isin(METHODS)]
     cross = Line2D([], [], color=MUTED, marker="x", linestyle="", markeredgewidth=1.4)
     style.legend(figure, [*own["method"], *depth["method"]], {"diverged": cross})
-    style.note(figure, [HOW, *_notes(material)])
+    style.note(figure, [*_how(depth), RATIO, *_notes(material)])
     return figure
+
+
+def _how(depth: DataFrame) -> list[str]:
+    """What the panel of the sweep shows: runs too short to learn say only who diverges."""
+    steps = sorted({int(s) for s in depth["steps"].dropna()})
+    if not steps:
+        return [] if depth.empty else ["Middle: ×: every run of the sweep diverges."]
+    told = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
+    ended = int((depth["n"] - depth["diverged"]).sum())
+    return [SWEEP.format(steps=told, ended=ended, learnt=int(depth["learnt"].sum()) or "none")]
 
 
 def _notes(material: Material) -> list[str]:
@@ -129,13 +142,15 @@ def _ratios(axes: Axes, found: DataFrame) -> None:
     if found.empty:
         style.absent(axes, "missing: the sweep approximation")
         return
-    groups = list(found.groupby(["network", "regime", "stages"], sort=False))
-    groups.sort(key=lambda group: group[0][2])
+    groups = list(found.groupby(["network", "regime", "method", "stages"], sort=False))
+    groups.sort(key=lambda group: group[0][3])
+    several_methods = found["method"].nunique() > 1
     for (_, group), colour in zip(groups, color_palette("crest", len(groups)), strict=True):
         line = group.sort_values("tau_fwd")
         axes.plot(
             line["tau_fwd"], line["ratio"], color=colour, marker=".", ms=3, lw=0.9,
-            label=f"P = {line['stages'].iloc[0]}",
+            label=f"P = {line['stages'].iloc[0]}"
+            + (f", {style.look(line['method'].iloc[0]).label}" if several_methods else ""),
         )  # fmt: skip
     axes.axhline(1, color=MUTED, ls="--", lw=0.8)
     axes.set_xlabel(r"delay $\tau_{fwd}$ of a stage (updates)")

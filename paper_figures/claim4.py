@@ -14,7 +14,8 @@ from reproduce.claims import evidence
 COLUMNS = 3
 HOW = (
     "Bytes of weights, optimizer state, T2's δ and stashed versions, without gradients and "
-    "activations. Bars: bootstrap over the seeds; × on the lower edge: diverged. The line bounds "
+    "activations, of runs that reached their end. Bars: bootstrap over the seeds; × on the lower "
+    "edge: some runs diverged; a row all of whose runs did is not drawn. The line bounds "
     "what no other row beats in both. Hogwild! rows are left out: what they stash is the history "
     "that their delays are drawn from."
 )
@@ -28,7 +29,9 @@ def claim4(material: Material) -> Figure:
     found = found[~found["method"].str.startswith("hogwild") & (found["total"] > 0)]
     networks = list(dict.fromkeys(found["network"]))
     if not networks:
-        raise Missing(f"table {material.table.name} has no run that counted its memory")
+        raise Missing(
+            f"table {material.table.name} has no run that reached its end and counted its memory"
+        )
     columns = min(COLUMNS, len(networks))
     rows = -(-len(networks) // columns)
     figure = style.canvas(TEXT_WIDTH, 2.3 * rows + 0.3)
@@ -39,7 +42,7 @@ def claim4(material: Material) -> Figure:
         axes.set_axis_off()
     style.legend(figure, found["method"])
     notes = material.notes(lambda _, method: not method.startswith("hogwild"))
-    style.note(figure, [HOW, *_ratios(found), *notes])
+    style.note(figure, [HOW, *_ratios(found), *material.diverged(), *notes])
     return figure
 
 
@@ -58,7 +61,12 @@ def _network(axes: Axes, found: DataFrame) -> None:
         )  # fmt: skip
     if whole.empty:
         axes.text(
-            0.5, 0.5, "every row diverged", transform=axes.transAxes, ha="center", color=MUTED
+            0.5,
+            0.5,
+            "no row without a run that diverged",
+            transform=axes.transAxes,
+            ha="center",
+            color=MUTED,
         )
         axes.set_yticks([])
     _frontier(axes, whole)

@@ -15,8 +15,9 @@ from paper_figures import style
 from paper_figures.material import Material, Missing, several
 from paper_figures.style import TEXT_WIDTH
 from reproduce.claims import evidence, rules
+from reproduce.claims.activations import SERIES
 
-SERIES = {False: ("kept", "-"), True: ("recomputed", "--")}
+KINDS = {False: ("kept", "-"), True: ("recomputed", "--")}
 """Recompute or not: label, line; markers are filled or hollow"""
 HOW = (
     "Left: one weighted layer a stage, so the network grows with P; lines are fits of "
@@ -49,10 +50,14 @@ def _activations(axes: Axes, found: DataFrame) -> None:
     if found.empty:
         style.absent(axes, "missing: the sweep activations")
         return
-    fits, look = evidence.exponents(found), style.look("t1")
-    for (network, recompute), group in found.groupby(["network", "recompute"]):
-        label, line = SERIES[bool(recompute)]
-        fit = fits[(fits["network"] == network) & (fits["recompute"] == recompute)]
+    fits = evidence.exponents(found)
+    several_series = len(found[SERIES].drop_duplicates()) > 1
+    for key, group in found.groupby([*SERIES, "recompute"]):
+        label, line = KINDS[bool(key[-1])]
+        look = style.look(key[1])
+        if several_series:
+            label = f"{look.label}, batch {key[2]}, N = {key[3]}, {label}"
+        fit = fits[(fits[[*SERIES, "recompute"]] == list(key)).all(axis=1)]
         if len(fit):
             law = fit.iloc[0]
             ends = np.array([group["stages"].min(), group["stages"].max()])
@@ -60,7 +65,8 @@ def _activations(axes: Axes, found: DataFrame) -> None:
             axes.plot(ends, curve, line, color=look.colour, lw=1)
             label += f": {law['exponent']:.2f} [{law['low']:.2f}, {law['high']:.2f}]"
         else:
-            label += ": no fit, fewer than 3 depths"
+            depths = group.loc[group["fits"], "stages"].nunique()
+            label += f": no fit, {depths} depths of the 3 it takes"
         face = "white" if recompute else look.colour
         for fitted, some in group.groupby("fits"):
             mark: dict[str, Any] = {
@@ -91,16 +97,24 @@ def _ticks(axes: Axes, stages: Iterable[int]) -> None:
 
 def _cuts(axes: Axes, found: DataFrame, column: str, scale: float, label: str) -> None:
     """One quantity of the cuts over P."""
+    told = found.empty or not found["placed"].any()
     found = found[found[column] > 0]
     if found.empty:
-        style.absent(axes, "missing: the sweep cuts")
+        style.absent(axes, "missing: the sweep cuts" if told else "measured on different machines")
         return
-    for (network, method, workers), group in found.groupby(["network", "method", "workers"]):
+    groups = list(found.groupby([*SERIES, "workers"]))
+    for (_, method, batch_size, n, workers), group in groups:
         look = style.look(method)
         axes.plot(
-            group["stages"], group[column] * scale, look.line, marker=look.marker, color=look.colour
-        )
-        axes.set_title(f"{network}\n{look.label}, {workers} workers")
+            group["stages"], group[column] * scale, look.line, marker=look.marker,
+            color=look.colour, label=f"{look.label}, batch {batch_size}, N = {n}, K = {workers}",
+        )  # fmt: skip
+    (network, method, *_, workers), _ = groups[0]
+    if len(groups) > 1:
+        axes.legend(loc="best")
+        axes.set_title(network)
+    else:
+        axes.set_title(f"{network}\n{style.look(method).label}, {workers} workers")
     axes.set(xlabel="stages P", ylabel=label)
     axes.set_ylim(0, found[column].max() * scale * 1.15)
     axes.set_xlim(0, found["stages"].max() * 1.08)

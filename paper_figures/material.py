@@ -10,6 +10,7 @@ from pandas import DataFrame
 
 from reproduce import export
 from reproduce.claims import Claim, claims
+from reproduce.claims.alike import varied
 from reproduce.records import Records
 from reproduce.tables import Table
 from reproduce.tracking import results_folder
@@ -40,7 +41,7 @@ class Material:
 
     @cached_property
     def claims(self) -> list[Claim]:
-        return claims(self.records)
+        return claims(self.records, self.table.cells)
 
     @cached_property
     def theory(self) -> DataFrame:
@@ -79,8 +80,9 @@ class Material:
         ]
 
     def notes(self, shown: Callable[[str, str], bool] = lambda network, method: True) -> list[str]:
-        """What a reader of a figure of the grid must know: cells without a run, and cells with
-        fewer runs than the table asks for, or with but one.
+        """What a reader of a figure of the grid must know: cells without a run, cells with fewer
+        runs than the table asks for, or with but one, and networks whose rows differ in more than
+        their methods.
 
         Args:
             shown: whether the figure is about a (network, method).
@@ -107,6 +109,10 @@ class Material:
             lines.append(f"1 seed: {several(single)}")
         if short:
             lines.append(f"seeds missing: {several(short)}")
+        for network, runs in self.records.runs_of().groupby("network", sort=False):
+            told = varied(runs[runs["cell"].map(wanted)])
+            if told:
+                lines.append(f"rows of {network} cannot be compared, they differ in {told}")
         return lines
 
     def diverged(self, sweep: str = "") -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import jinja2
 from pandas import DataFrame
@@ -16,6 +17,7 @@ from pandas import DataFrame
 from paper_figures.material import Material
 from paper_figures.style import COLUMN_WIDTH, TEXT_WIDTH, VERDICTS
 from reproduce import summary
+from reproduce.export import missing
 from reproduce.progress import clock
 
 HERE = Path(__file__).parent
@@ -69,7 +71,7 @@ def page(material: Material, pictures: list[Picture]) -> str:
         texts=[place for place, name in enumerate(COLUMNS) if name in TEXTS],
         grid=rows(records.runs[records.runs["sweep"] == ""]),
         sweeps=rows(records.runs[records.runs["sweep"] != ""]),
-        missing=material.missing(),
+        missing=[run.title for run in missing(material.table, records)],
         origin=summary.origin(records.runs),
         versions=_versions(records.runs),
         server=tracking_server(),
@@ -77,9 +79,13 @@ def page(material: Material, pictures: list[Picture]) -> str:
 
 
 def tracking_server() -> str:
-    """Where MLflow's UI is, if records are kept on a server; else nothing."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
-    return uri if uri.startswith(("http://", "https://")) else ""
+    """Where MLflow's UI is, if records are kept on a server; else nothing. Without the user, the
+    password and the query that the address may have: the page is there to be sent around."""
+    parts = urlsplit(os.environ.get("MLFLOW_TRACKING_URI", ""))
+    if parts.scheme not in ("http", "https"):
+        return ""
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
 
 
 def _text(key: str) -> Callable[[Run], tuple[str, str]]:

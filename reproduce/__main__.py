@@ -92,9 +92,9 @@ def grid(
     from reproduce.run import terminable
     from reproduce.tables import load
 
-    loaded = load(table).narrowed(only, seeds)
+    loaded = load(table)
     with terminable():
-        raise typer.Exit(run_grid(loaded))
+        raise typer.Exit(run_grid(loaded, only, seeds))
 
 
 @app.command()
@@ -106,22 +106,21 @@ def results(
     ] = False,
 ) -> None:
     """Export a table's records to CSV in the results folder, and print their summary."""
-    from reproduce import grid as grid_module
     from reproduce import recorded, summary
     from reproduce.export import load as load_records
-    from reproduce.store import Store
+    from reproduce.export import missing
+    from reproduce.grid import show
     from reproduce.tables import load
 
     loaded = load(table)
+    found = load_records(loaded)
     if markdown:
-        print(summary.markdown(load_records(loaded).runs))
+        print(summary.markdown(found.runs))
     elif record:
-        found = load_records(loaded)
-        finished = set(found.runs["cell"])
-        for path in recorded.record(found, [name for name in loaded.cells if name not in finished]):
+        for path in recorded.record(found, [run.title for run in missing(loaded, found)]):
             print(path)
     else:
-        grid_module.show(loaded, Store(loaded.name))
+        show(loaded, found)
 
 
 @app.command()

@@ -51,6 +51,7 @@ def execute(cell: Cell, job: Job, store: Store, progress: Progress) -> tuple[Rep
     end, error, outcome = "failed", "", None
     try:
         outcome = train(cell, job, Both(recorder, progress))
+        recorder.outcome(outcome)
         end = outcome.status
     except KeyboardInterrupt:
         end, error = "killed", "interrupted"
@@ -61,12 +62,6 @@ def execute(cell: Cell, job: Job, store: Store, progress: Progress) -> tuple[Rep
         error = traceback.format_exc()
     finally:
         progress.end()
-    if outcome is not None:
-        recorder.delays(outcome.delays)
-        recorder.approximation(outcome.approximation)
-        recorder.drawn_delays(outcome.drawn_delays)
-        for name, text in outcome.texts.items():
-            recorder.artifact(name, text)
     status = "failed" if end == "refused" else end
     found = report(cell, status, recorder, time.monotonic() - started, outcome)
     close(recorder, found, STATES.get(end, "FAILED"), error)

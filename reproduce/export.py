@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 from pandas import DataFrame
 
 from reproduce import records
+from reproduce.cells import Cell
 from reproduce.errors import BadInput
 from reproduce.records import Records
 from reproduce.results import finished, named, row
@@ -24,18 +26,44 @@ STAGE_SERIES = ("tau_fwd", "tau_bkwd", "t2_ratio", "t2_distance")
 
 
 def load(table: Table) -> Records:
-    """The records of a table: from the store, written to the results folder on the way, or from the
-    files of a results folder that has no store.
+    """The records of a table: from the store, and written to the results folder on the way; or from
+    the files of a results folder whose store has none of them, or that has no store.
 
     Raises:
         BadInput: neither has a finished run of the table.
     """
     folder = results_folder()
-    if not os.environ.get("MLFLOW_TRACKING_URI") and not (folder / "mlflow.db").exists():
+    files_alone = not os.environ.get("MLFLOW_TRACKING_URI") and not (folder / "mlflow.db").exists()
+    store = None if files_alone else Store(table.name)
+    if store is None or ((folder / f"{table.name}.csv").exists() and not finished(table, store)):
         return records.read(folder, table.name)
-    found = export(table, Store(table.name))
-    records.write(found, folder)
+    return refresh(table, store)
+
+
+def refresh(table: Table, store: Store) -> Records:
+    """The records in the store, written to the results folder.
+
+    Raises:
+        BadInput: there are none, or the folder holds records of runs that the store never had.
+    """
+    found = export(table, store)
+    path = results_folder() / f"{table.name}.csv"
+    if path.exists():
+        told = set(pd.read_csv(path, usecols=["mlflow_run_id"])["mlflow_run_id"])
+        strange = [run for run in told - set(found.runs["mlflow_run_id"]) if not store.knows(run)]
+        if strange:
+            raise BadInput(
+                f"{path} holds {len(strange)} runs that {store.uri} never had; move it away, or "
+                "set REPRODUCE_RESULTS to another folder"
+            )
+    records.write(found, results_folder())
     return found
+
+
+def missing(table: Table, found: Records) -> list[Cell]:
+    """The runs that the table asks for and the records do not have."""
+    have = set(zip(found.runs["cell"], found.runs["seed"], strict=True))
+    return [run for run in table.runs() if (run.name, run.settings.seed) not in have]
 
 
 def export(table: Table, store: Store) -> Records:
@@ -62,7 +90,7 @@ def export(table: Table, store: Store) -> Records:
             for delay, count in store.series(run, "delay_count")
         ]
         if run.data.params.get("trace") == "True":
-            traces.append(_trace(store, run))
+            traces += _trace(store, run)
     rows = [
         named(cell, row(run)) | {"seed": cell.settings.seed, "set_target": cell.settings.target}
         for cell, run in runs
@@ -111,6 +139,11 @@ def _stages(store: Store, run: Run) -> list[dict[str, Any]]:
     return [known[stage] for stage in sorted(known)]
 
 
-def _trace(store: Store, run: Run) -> DataFrame:
-    found = pd.read_csv(io.StringIO(store.text(run, "trace.csv")))
-    return found.assign(mlflow_run_id=run.info.run_id)[list(records.COLUMNS["trace"])]
+def _trace(store: Store, run: Run) -> list[DataFrame]:
+    """The timeline of a run; none, and a word about it, where its file was lost."""
+    try:
+        found = pd.read_csv(io.StringIO(store.text(run, "trace.csv")))
+    except BadInput as error:
+        print(f"left out: {error}", file=sys.stderr)
+        return []
+    return [found.assign(mlflow_run_id=run.info.run_id)[list(records.COLUMNS["trace"])]]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from reproduce.job import Observer, StageApproximation, StageDelay
+from reproduce.job import Observer, Outcome, StageApproximation, StageDelay
 from reproduce.tracking import Metric, MlflowClient, RunTag
 
 FLUSH_S = 5.0
@@ -22,8 +23,12 @@ def now_ms() -> int:
 class Recorder(Observer):
     """One run on its way into the store. What it was told so far is kept even if the run fails."""
 
-    def __init__(self, client: MlflowClient, run_id: str, metric: str) -> None:
-        self.run_id, self.metric = run_id, metric
+    def __init__(
+        self, client: MlflowClient, run_id: str, metric: str, artifacts: Path | None = None
+    ) -> None:
+        """`artifacts`: the folder of a local store's files, wherever it stands by now; MLflow
+        itself remembers where the store was made."""
+        self.run_id, self.metric, self._artifacts = run_id, metric, artifacts
         self.losses: list[float] = []
         self.metrics: list[tuple[int, float]] = []
         self._client = client
@@ -69,9 +74,22 @@ class Recorder(Observer):
         for delay, count in counts.items():
             self._add("delay_count", float(count), delay)
 
+    def outcome(self, outcome: Outcome) -> None:
+        """What a run that is over left besides its curves and its last numbers."""
+        self.delays(outcome.delays)
+        self.approximation(outcome.approximation)
+        self.drawn_delays(outcome.drawn_delays)
+        for name, text in outcome.texts.items():
+            self.artifact(name, text)
+
     def artifact(self, name: str, text: str) -> None:
         """Keep a text with the run, as a file of this name."""
-        self._client.log_text(self.run_id, text, name)
+        if self._artifacts is None:
+            self._client.log_text(self.run_id, text, name)
+            return
+        folder = self._artifacts / self.run_id / "artifacts"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
 
     def end(
         self, state: str, numbers: Mapping[str, float | None], tags: Mapping[str, object]

@@ -112,6 +112,12 @@ def read(folder: Path, table: str) -> Records:
                 f"no records of table {table} in {folder}: {error}; run "
                 f"`make reproduce TABLE={table}` first"
             ) from error
+    lacking = [key for key in (*TEXT, *COUNTS, "seed") if key not in parts["runs"]]
+    if lacking:
+        raise BadInput(
+            f"{folder / table}.csv has no column {lacking[0]}: an older version wrote it; move it "
+            f"away and run `make reproduce TABLE={table}`"
+        )
     parts["runs"] = typed(parts["runs"])
     return Records(table, **{f.name: parts[f.name] for f in fields(Records) if f.name in parts})
 

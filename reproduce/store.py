@@ -53,11 +53,16 @@ class Store:
                 f"no store at {self.uri}: {first}; mend MLFLOW_TRACKING_URI or REPRODUCE_RESULTS"
             ) from error
 
+    @property
+    def artifacts(self) -> Path:
+        """Where the files of runs are, in a store in the results folder."""
+        return results_folder() / "artifacts"
+
     def _experiment(self, table: str) -> str:
         found = self.client.get_experiment_by_name(table)
         if found is None:
             local = self.uri.startswith("sqlite:")
-            place = (results_folder() / "artifacts").resolve().as_uri() if local else None
+            place = self.artifacts.resolve().as_uri() if local else None
             return str(self.client.create_experiment(table, artifact_location=place))
         if found.lifecycle_stage == "deleted":
             raise BadInput(
@@ -93,7 +98,8 @@ class Store:
         }
         params = [Param(key, str(value)) for key, value in settings.items()]
         self.client.log_batch(run.info.run_id, params=params)
-        return Recorder(self.client, run.info.run_id, metric)
+        local = self.artifacts if self.uri.startswith("sqlite:") else None
+        return Recorder(self.client, run.info.run_id, metric, local)
 
     def finished(self) -> dict[str, Run]:
         """The newest finished run of each configuration, by its hash."""
@@ -110,16 +116,24 @@ class Store:
         history = self.client.get_metric_history(run.info.run_id, key)
         return sorted({point.step: point.value for point in history}.items())
 
+    def knows(self, run_id: str) -> bool:
+        """Whether the store ever had this run; a deleted one counts."""
+        try:
+            self.client.get_run(run_id)
+        except MlflowException:
+            return False
+        return True
+
     def text(self, run: Run, name: str) -> str:
         """An artifact of a run. Also from a results folder that was moved since.
 
         Raises:
             BadInput: there is none.
         """
-        moved = results_folder() / "artifacts" / run.info.run_id / "artifacts" / name
+        here: Path = self.artifacts / run.info.run_id / "artifacts" / name
         try:
-            if moved.exists():
-                return str(moved.read_text(encoding="utf-8"))
+            if here.exists():
+                return here.read_text(encoding="utf-8")
             found = Path(self.client.download_artifacts(run.info.run_id, name))
             return found.read_text(encoding="utf-8")
         except (MlflowException, OSError) as error:

@@ -31,6 +31,8 @@ from reproduce.errors import BadInput, choose
 from reproduce.methods import METHODS, Method
 
 SHIPPED = Path(ablations.__file__).parent
+RESERVED = ("theory",)
+"""Names whose CSV is not a table's"""
 SECTIONS = ("defaults", "network", "cell", "sweep")
 
 
@@ -84,6 +86,8 @@ def load(table: str) -> Table:
     Raises BadInput, one line that names the cell, the key and the mend, for whatever is wrong.
     """
     path = SHIPPED / f"{table}.toml" if table in shipped() else Path(table)
+    if path.stem in RESERVED:
+        raise BadInput(f"table {table!r}: results/{path.stem}.csv is something else; rename it")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from pandas import DataFrame
@@ -69,6 +69,11 @@ def gap_text(gap: Row) -> str:
     gap_over_seeds = Interval(gap["mean"], gap["low"], gap["high"], gap["n"]).text()
     error = f", of the test samples' ±{gap['sampling']:.2f}" if gap["sampling"] else ""
     few = f", of ±{rules.SINGLE_RUN:g} for few seeds" if gap["n"] < rules.MIN_SEEDS else ""
+    if gap["metric"] not in rules.SHARES:
+        few += (
+            f", of ±{rules.SINGLE_RUN:g} for the test part, which is the same for every seed, so "
+            "that their spread does not contain its error"
+        )
     decided = rules.decisive(gap)
     return (
         f"gap {gap_over_seeds} points over {seeds(gap['n'])}; {base} {gap['baseline_final']:.2f}, "
@@ -83,6 +88,19 @@ def percent(value: float) -> str:
 
 def seeds(n: int) -> str:
     return f"{n} seed{'s' if n != 1 else ''}"
+
+
+def unfinished(
+    records: Records, cells: Collection[str], network: str, methods: Sequence[str], paper: str
+) -> list[Finding]:
+    """The finding, with nothing to decide it, on two rows that the table asks for and of which one
+    or both are not finished; none where the table does not ask for both."""
+    names = [f"{network}/{method}" for method in methods]
+    lacking = missing(records, network, methods)
+    if not lacking or not set(names) <= set(cells):
+        return []
+    what = f"{network}: {' − '.join(methods)}"
+    return [absent(what, paper, f"not finished: {', '.join(lacking)}")]
 
 
 def absent(what: str, paper: str, why: str = "no finished cells") -> Finding:

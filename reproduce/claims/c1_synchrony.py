@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pandas import DataFrame
 
 from reproduce.claims import rules
-from reproduce.claims.build import Row, absent, gap_finding, missing, row, seeds
+from reproduce.claims.build import Row, absent, gap_finding, missing, row, seeds, unfinished
 from reproduce.claims.evidence import gaps, networks, pipemare, time_to_target, utilization
 from reproduce.claims.finding import Claim, Finding
 from reproduce.records import Records
@@ -17,15 +17,16 @@ QUALITY = "largest gap to synchronous training 0.1% top-1"
 SPEED = "up to 4.6 times the utilization of GPipe at the same quality"
 
 
-def claim(records: Records) -> Claim:
+def claim(records: Records, cells: Collection[str] = ()) -> Claim:
     found: list[Finding] = []
     lacking: list[str] = []
     of_gaps, times, used = gaps(records), time_to_target(records), utilization(records)
-    for network in networks(records):
-        method = pipemare(records, network)
+    for network in networks(records, cells):
+        method = pipemare(records, network, cells)
         gap = row(of_gaps, network=network, method=method)
         if gap is not None:
             found.append(gap_finding(gap, rules.equal(gap), QUALITY))
+        found += unfinished(records, cells, network, ("gpipe", method), QUALITY)
         found += _time(times, network, method)
         found += _utilization(used, network, method)
         lacking += missing(records, network, ("gpipe", method))
@@ -50,13 +51,13 @@ def _time(times: DataFrame, network: str, method: str) -> Iterator[Finding]:
     if mine is None or base is None:
         return
     ruling = rules.faster(mine, base)
-    known = not math.isnan(mine["speedup_low"])
+    known = not math.isnan(mine["speedup_low"])  # nor where the rows differ
     yield Finding(
         what=f"{network}: time to {mine['target']:g}% of {method}, one device a stage (model)",
         paper=SPEED,
         measured=_time_text(mine, base),
         value=mine["speedup_stages"] if known else None,
-        interval=rules.speedup(mine, base) if known else None,
+        interval=rules.speedup(mine) if known else None,
         verdict=ruling.verdict,
         why=ruling.why,
         cells=(*base["cells"], *mine["cells"]),
@@ -70,25 +71,41 @@ def _time_text(mine: Row, base: Row) -> str:
             f"reached in {mine['reached']} of {mine['n']} runs, by gpipe in {base['reached']} of "
             f"{base['n']}; best {mine['best']:.2f}, of gpipe {base['best']:.2f}"
         ).replace("nan", "–")
+    steps = (
+        f"{mine['steps']:.0f} steps at utilization {mine['utilization_stages']:.2f}, gpipe "
+        f"{base['steps']:.0f} at {base['utilization_stages']:.2f}"
+    )
+    if math.isnan(mine["speedup_low"]):
+        return f"not compared; {steps}"
     ends = f"[{mine['speedup_low']:.2f}, {mine['speedup_high']:.2f}]"
     return (
-        f"{mine['speedup_stages']:.2f} {ends} times as fast over {seeds(int(mine['n']))}; "
-        f"{mine['steps']:.0f} steps at utilization {mine['utilization_stages']:.2f}, gpipe "
-        f"{base['steps']:.0f} at {base['utilization_stages']:.2f}; on the workers used "
-        f"{mine['speedup_workers']:.2f} times by utilization, {mine['speedup_seconds']:.2f} times "
-        f"by the clock ({mine['seconds']:.0f} s, gpipe {base['seconds']:.0f} s)"
+        f"{mine['speedup_stages']:.2f} {ends} times as fast over {seeds(int(mine['pairs']))}, "
+        f"between the evaluations around the target; {steps}; {_clock(mine, base)}"
+    )
+
+
+def _clock(mine: Row, base: Row) -> str:
+    """What was measured, where both ran on the same workers of the same machine."""
+    if mine["placed"]:
+        return f"not compared on the workers used: {mine['placed']}"
+    if math.isnan(mine["speedup_workers"]):
+        return "utilization on the workers not measured"
+    return (
+        f"on the workers used {mine['speedup_workers']:.2f} times by utilization, "
+        f"{mine['speedup_seconds']:.2f} times by the clock ({mine['seconds']:.0f} s, gpipe "
+        f"{base['seconds']:.0f} s)"
     )
 
 
 def _utilization(used: DataFrame, network: str, method: str) -> Iterator[Finding]:
     found = row(used, network=network, method=method)
-    if found is None or math.isnan(found["over_stages"]):
+    if found is None or (math.isnan(found["over_stages"]) and not found["differ"]):
         return
     yield Finding(
         what=f"{network}: utilization of {method} over gpipe's",
         paper="up to 4.6 times",
         measured=utilization_text(found),
-        value=found["over_stages"],
+        value=None if found["differ"] else found["over_stages"],
         why="the model is arithmetic in N, P and the share of synchronous steps",
         cells=found["cells"],
         runs=found["runs"],
@@ -96,10 +113,19 @@ def _utilization(used: DataFrame, network: str, method: str) -> Iterator[Finding
 
 
 def utilization_text(found: Row) -> str:
-    """The model with a device a stage, and what was measured on the workers used."""
-    return (
+    """The model with a device a stage, and what was measured on the workers used, if gpipe's was
+    measured on the same."""
+    if found["differ"]:
+        return f"not compared; the rows differ in {found['differ']}"
+    told = (
         f"{found['over_stages']:.2f} times by the model with one device a stage; P = "
-        f"{found['stages']}, N = {found['microbatches']}, amortised over the warm-up; measured "
-        f"on {found['workers']} workers {found['measured']:.2f}, {found['over_measured']:.2f} "
-        "times gpipe's"
+        f"{found['stages']}, N = {found['microbatches']}, amortised over the warm-up; "
+    )
+    if found["placed"]:
+        return f"{told}not compared on the workers used: {found['placed']}"
+    if math.isnan(found["over_measured"]):
+        return f"{told}not measured on the workers"
+    return (
+        f"{told}measured on {found['workers']} workers {found['measured']:.2f}, "
+        f"{found['over_measured']:.2f} times gpipe's"
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from pandas import DataFrame
 
 from reproduce.claims import rules
-from reproduce.claims.build import Row, absent, gap_finding, missing, row, rows
+from reproduce.claims.build import Row, absent, gap_finding, missing, row, rows, unfinished
 from reproduce.claims.c1_synchrony import utilization_text
 from reproduce.claims.evidence import gaps, measured_delays, networks, utilization
 from reproduce.claims.finding import Claim, Finding
@@ -21,18 +22,20 @@ SYNCHRONOUS = {
 HOGWILD = "T1 also improves Hogwild!"
 
 
-def claim(records: Records) -> Claim:
+def claim(records: Records, cells: Collection[str] = ()) -> Claim:
     """Without the deep network, on which T1 alone diverges in the paper as well (C3)."""
-    shallow = [name for name in networks(records) if not name.endswith(rules.DEEP)]
+    shallow = [name for name in networks(records, cells) if not name.endswith(rules.DEEP)]
     found: list[Finding] = []
     lacking: list[str] = []
     none, synchronous, used = gaps(records, "async"), gaps(records), utilization(records)
     for network in shallow:
         found += _against_none(none, network)
+        found += unfinished(records, cells, network, ("async", "t1"), ALONE)
         found += _against_synchronous(synchronous, network)
+        found += unfinished(records, cells, network, ("gpipe", "t1"), _paper(records, network))
         found += _utilization(used, network)
         lacking += missing(records, network, ("gpipe", "async", "t1"))
-    hogwild = _hogwild(records, shallow)
+    hogwild = _hogwild(records, shallow, cells)
     if not any(finding.paper == ALONE for finding in found):
         found.append(absent("t1 against async", ALONE))
     if not any(finding.paper in SYNCHRONOUS.values() for finding in found):
@@ -63,20 +66,28 @@ def _against_synchronous(found: DataFrame, network: str) -> list[Finding]:
     if gap is None:
         return []
     ruling = rules.equal(gap, rules.PAPER_T1_GAP.get(gap["metric"], rules.PAPER_GAP))
-    paper = SYNCHRONOUS.get(gap["metric"], SYNCHRONOUS["accuracy"])
-    return [gap_finding(gap, ruling, paper)]
+    return [gap_finding(gap, ruling, _synchronous(gap["metric"]))]
+
+
+def _synchronous(metric: str) -> str:
+    return SYNCHRONOUS.get(metric, SYNCHRONOUS["accuracy"])
+
+
+def _paper(records: Records, network: str) -> str:
+    """The same of a network, by the metric of any of its runs."""
+    return _synchronous(next(iter(records.runs_of(network=network)["metric"]), ""))
 
 
 def _utilization(of_all: DataFrame, network: str) -> list[Finding]:
     used = row(of_all, network=network, method="t1")
-    if used is None or math.isnan(used["over_stages"]):
+    if used is None or (math.isnan(used["over_stages"]) and not used["differ"]):
         return []
     return [
         Finding(
             what=f"{network}: utilization of t1 over gpipe's",
             paper="7.6 times",
             measured=utilization_text(used),
-            value=used["over_stages"],
+            value=None if used["differ"] else used["over_stages"],
             why="(N+P−1)/N: 7.6 is P = 107, N = 16",
             cells=used["cells"],
             runs=used["runs"],
@@ -84,14 +95,16 @@ def _utilization(of_all: DataFrame, network: str) -> list[Finding]:
     ]
 
 
-def _hogwild(records: Records, shallow: list[str]) -> list[Finding]:
+def _hogwild(records: Records, shallow: list[str], cells: Collection[str]) -> list[Finding]:
     """On modelled delays, and on those of lock-free workers."""
     found = []
     for baseline in ("hogwild", "hogwild-lockfree"):
-        for gap in rows(gaps(records, baseline), method=f"{baseline}+t1"):
-            if gap["network"] not in shallow:
-                continue
-            found.append(gap_finding(gap, rules.better(gap), HOGWILD, _delays(records, gap)))
+        method = f"{baseline}+t1"
+        for gap in rows(gaps(records, baseline), method=method):
+            if gap["network"] in shallow:
+                found.append(gap_finding(gap, rules.better(gap), HOGWILD, _delays(records, gap)))
+        for network in shallow:
+            found += unfinished(records, cells, network, (baseline, method), HOGWILD)
     return found
 
 

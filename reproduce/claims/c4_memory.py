@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from pandas import DataFrame
 
 from reproduce.claims import rules
-from reproduce.claims.build import Row, absent, gap_finding, missing, row, rows
+from reproduce.claims.build import Row, absent, gap_finding, missing, row, rows, unfinished
 from reproduce.claims.evidence import gaps, memory, networks, pipemare
 from reproduce.claims.finding import Claim, Finding
 from reproduce.claims.frames import flat
@@ -18,14 +19,15 @@ QUALITY = "at a final quality PipeDream does not reach"
 MEGA = 1e-6
 
 
-def claim(records: Records) -> Claim:
+def claim(records: Records, cells: Collection[str] = ()) -> Claim:
     found: list[Finding] = []
     lacking: list[str] = []
     held, of_gaps = memory(records), gaps(records, "pipedream")
-    for network in networks(records):
-        method = pipemare(records, network)
+    for network in networks(records, cells):
+        method = pipemare(records, network, cells)
         lacking += missing(records, network, ("pipedream", method))
         found += _memory(held, network, method)
+        found += unfinished(records, cells, network, ("pipedream", method), f"{MEMORY}, {QUALITY}")
         gap = row(of_gaps, network=network, method=method)
         if gap is not None:
             found.append(gap_finding(gap, rules.better(gap), QUALITY))
@@ -51,12 +53,13 @@ def _memory(held: DataFrame, network: str, method: str) -> list[Finding]:
     if mine is None or other is None:
         return []
     ratio = mine["pipedream_over"]
-    ruling = rules.lighter(ratio)
+    ruling = rules.lighter(ratio, mine["pipedream_differ"])
+    over = "not compared" if math.isnan(ratio) else f"{ratio:.2f} times"
     return [
         Finding(
             what=f"{network}, {mine['optimizer']}: memory of pipedream over {method}'s",
             paper=MEMORY,
-            measured=f"{ratio:.2f} times; {_parts(method, mine)}; {_parts('pipedream', other)}",
+            measured=f"{over}; {_parts(method, mine)}; {_parts('pipedream', other)}",
             value=None if math.isnan(ratio) else ratio,
             verdict=ruling.verdict,
             why=ruling.why,
@@ -99,7 +102,11 @@ def _context(held: DataFrame, network: str) -> list[Finding]:
     if base is None:
         return []
     others = held[(held["network"] == network) & (held["method"] != "gpipe")]
-    told = ", ".join(f"{other['method']} {other['over_gpipe']:.2f}" for other in rows(others))
+    told = ", ".join(
+        f"{other['method']} "
+        + ("of other settings" if other["gpipe_differ"] else f"{other['over_gpipe']:.2f}")
+        for other in rows(others)
+    )
     return [
         Finding(
             what=f"{network}, {base['optimizer']}: memory over gpipe's",

@@ -9,7 +9,7 @@ from rich.console import Console
 from reproduce.claims import claims
 from reproduce.claims.text import as_json, markdown, show
 from reproduce.errors import BadInput
-from reproduce.export import load
+from reproduce.export import load, missing
 from reproduce.run import check_writable, output, write
 from reproduce.tables import Table
 from reproduce.tracking import results_folder
@@ -26,9 +26,8 @@ def run_claims(table: Table, file: str | None) -> None:
         check_writable(Path(file))
     with output(to_error=file == "-") as stream:
         records = load(table)
-        found = claims(records)
-        finished = set(records.runs["cell"])
-        unfinished = [name for name in table.cells if name not in finished]
+        found = claims(records, table.cells)
+        unfinished = [run.title for run in missing(table, records)]
         show(found, Console(file=stream, markup=False, highlight=False))
         path = results_folder() / "claims.md"
         try:
@@ -36,7 +35,7 @@ def run_claims(table: Table, file: str | None) -> None:
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}; mend REPRODUCE_RESULTS") from error
         if unfinished:
-            print(f"not finished: {len(unfinished)} of {len(table.cells)} cells", file=stream)
+            print(f"not finished: {len(unfinished)} of {len(table.runs())} runs", file=stream)
         print(path, file=stream)
     if file is not None:
         write(as_json(found, records, unfinished), file)

@@ -24,6 +24,18 @@ class Ruling(NamedTuple):
     """One clause"""
 
 
+def yes(why: str) -> Ruling:
+    return Ruling(Verdict.REPRODUCED, why)
+
+
+def no(why: str) -> Ruling:
+    return Ruling(Verdict.NOT_REPRODUCED, why)
+
+
+def undecided(why: str) -> Ruling:
+    return Ruling(Verdict.UNDECIDED, why)
+
+
 @dataclass(frozen=True)
 class Finding:
     """One measured thing beside what the paper says of it."""

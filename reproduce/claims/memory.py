@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 from pandas import DataFrame, Series
 
-from reproduce.claims.frames import cells, numbers
+from reproduce.claims.alike import varied
+from reproduce.claims.frames import cells, measured, numbers
 from reproduce.records import Records
 
 HELD = ("weights", "optimizer", "discrepancy", "stash")
@@ -16,15 +17,22 @@ HELD = ("weights", "optimizer", "discrepancy", "stash")
 
 
 def memory(records: Records) -> DataFrame:
-    """Bytes of weights and all that goes with them, the largest of a cell's runs.
+    """Bytes of weights and all that goes with them, the largest of a cell's runs that reached their
+    end (`frames.measured`: a stash is a measured peak); a cell without one has no row.
 
     Columns: network, method, cell, optimizer (with its momentum), weights, optimizer_bytes,
     discrepancy (delta of T2), stash, total, pipedream_over (how many times this is PipeDream's
-    total), over_gpipe (how many times GPipe's total is this), runs. Gradients are left out: every
-    method holds the same.
+    total), over_gpipe (how many times GPipe's total is this), pipedream_differ, gpipe_differ
+    (settings in which the two rows differ, see `alike.varied`; no ratio then), runs. Gradients are
+    left out: every method holds the same.
     """
     rows: list[dict[str, Any]] = []
-    for (network, method, cell), group in cells(records):
+    kept: dict[tuple[str, str], DataFrame] = {}
+    for (network, method, cell), every in cells(records):
+        group = measured(every)
+        if group.empty:
+            continue
+        kept[network, method] = group
         held = {key: numbers(group, f"memory_{key}").max() for key in HELD}
         rows.append(
             {
@@ -38,13 +46,23 @@ def memory(records: Records) -> DataFrame:
             }
         )
     found = DataFrame(rows, columns=_MEMORY)
-    totals = found.set_index(["network", "method"])["total"]
+    totals = dict(zip(kept, found["total"], strict=True))
     for key, method in (("pipedream_over", "pipedream"), ("over_gpipe", "gpipe")):
-        other = [totals.get((network, method), math.nan) for network in found["network"]]
+        differ = [_differ(kept, row, method) for row in kept]
+        other = [
+            math.nan if told else totals.get((network, method), math.nan)
+            for (network, _), told in zip(kept, differ, strict=True)
+        ]
+        found[f"{method}_differ"] = pd.Series(differ, index=found.index, dtype=object)
         found[key] = pd.Series(other, index=found.index, dtype=float)
     found["pipedream_over"] /= found["total"]
     found["over_gpipe"] = found["total"] / found["over_gpipe"]
     return found
+
+
+def _differ(kept: dict[tuple[str, str], DataFrame], row: tuple[str, str], method: str) -> str:
+    other = kept.get((row[0], method))
+    return "" if other is None else varied(pd.concat([other, kept[row]]))
 
 
 _MEMORY = ["network", "method", "cell", "optimizer", "weights", "optimizer_bytes", "discrepancy",

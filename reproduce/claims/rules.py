@@ -1,13 +1,21 @@
-"""Every threshold and every rule by which evidence becomes a verdict. Code applies them; none of
-the verdicts is typed by hand.
+"""Every threshold, and the rules by which evidence becomes a verdict (those of C3 are in
+`rules_depth`). Code applies them; none of the verdicts is typed by hand.
 
 - A claim: `finding.overall`. Any finding not reproduced: not reproduced; else any that is not
   decidable, or none: not decidable; else reproduced.
 - PipeMare is the row t1+t2+t3 where a network has it, else t1+t2 (`evidence.pipemare`).
+- Rows are compared where they differ in their method alone. Where other settings differ
+  (`alike.varied`), nothing is decided; where the workers or the machine do, nothing that a clock
+  measured is compared.
 - A gap is decided by an interval around its mean, the widest of: Student's over the paired seeds
   (the bootstrap of three values never leaves their range, and covers the mean in only about three
   cases of four), the bootstrap's, and the sampling error of the test samples. One that crosses the
   threshold decides nothing.
+- BLEU has no such sampling error: no formula gives it, and as every seed of a translation task is
+  tested on the same sentences, the spread over seeds does not contain it. `SINGLE_RUN` points stand
+  in for it however many seeds there are.
+- Memory and activations are those of runs that reached their end and filled their pipeline
+  (`frames.measured`).
 - No threshold is finer than the smallest step of the metric on the test set: 0.1% is never found,
   nor missed, on 360 samples.
 """
@@ -15,10 +23,10 @@ the verdicts is typed by hand.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from reproduce.claims.finding import Ruling, Verdict
+from reproduce.claims.finding import Ruling, no, undecided, yes
 from reproduce.statistics import Interval
 
 MIN_SEEDS = 3
@@ -27,6 +35,8 @@ SINGLE_RUN = 5.0
 """Points that two single runs may differ by for their seeds alone (assumed)"""
 SINGLE_RUN_FACTOR = 2.0
 """The same for times to a target, as a factor (assumed)"""
+SHARES = frozenset({"accuracy"})
+"""Metrics that are a share of test samples; only of these is the sampling error known"""
 LEARNT = {"accuracy": 50.0, "bleu": 20.0}
 """Percent from which on a task counts as learnt (assumed): below, methods that fail alike would
 count as equally good"""
@@ -53,6 +63,8 @@ def decisive(gap: Row) -> Interval:
     """The interval of a gap that the rules go by (see above); unbounded where nothing is known."""
     half = [gap["mean"] - gap["low"], gap["high"] - gap["mean"], gap["sampling"]]
     half.append(SINGLE_RUN if gap["n"] < MIN_SEEDS else gap["spread"])
+    if gap["metric"] not in SHARES:
+        half.append(SINGLE_RUN)
     reach = math.inf if any(math.isnan(h) for h in half) else max(half)
     return Interval(gap["mean"], gap["mean"] - reach, gap["mean"] + reach, int(gap["n"]))
 
@@ -65,149 +77,105 @@ def learnt(metric: str, final: float) -> bool:
 def equal(gap: Row, paper: float = PAPER_GAP) -> Ruling:
     """Is the method as good as synchronous training, to within the paper's gap or one step of the
     metric, whichever is larger?"""
+    if gap["differ"]:
+        return _differ(gap["differ"])
     if gap["baseline_diverged"]:
-        return _undecided(f"{gap['baseline']} itself diverges")
+        return undecided(f"{gap['baseline']} itself diverges")
     if not learnt(gap["metric"], gap["baseline_final"]):
-        return _undecided(f"{gap['baseline']} has not learnt the task")
+        return undecided(f"{gap['baseline']} has not learnt the task")
     if gap["diverged"]:
-        return _no(f"diverges in {_of(gap['diverged'], gap['runs_n'])}, {gap['baseline']} in none")
+        return no(f"diverges in {of(gap['diverged'], gap['runs_n'])}, {gap['baseline']} in none")
     known = _known(gap)
     if known:
         return known
     found, margin = decisive(gap), max(paper, gap["resolution"])
     if found.high <= margin:
-        return _yes(f"the gap is within {margin:.2f}")
+        return yes(f"the gap is within {margin:.2f}")
     if found.low > margin:
-        return _no(f"the gap is beyond {margin:.2f}")
-    return _undecided(f"{_ends(found)} has {margin:.2f} inside{_few(gap['n'])}")
+        return no(f"the gap is beyond {margin:.2f}")
+    return undecided(f"{_ends(found)} has {margin:.2f} inside{_few(gap['n'])}")
 
 
 def better(gap: Row) -> Ruling:
     """Is the method decidably better than the baseline, or does only the baseline diverge?"""
     base, other = gap["baseline"], gap["method"]
+    if gap["differ"]:
+        return _differ(gap["differ"])
     if gap["diverged"] and gap["baseline_diverged"]:
-        return _undecided(
-            f"both diverge: {base} in {_of(gap['baseline_diverged'], gap['baseline_n'])}, "
-            f"{other} in {_of(gap['diverged'], gap['runs_n'])}"
+        return undecided(
+            f"both diverge: {base} in {of(gap['baseline_diverged'], gap['baseline_n'])}, "
+            f"{other} in {of(gap['diverged'], gap['runs_n'])}"
         )
     if gap["baseline_diverged"]:
         if not learnt(gap["metric"], gap["final"]):
-            return _undecided(f"{other} has not learnt the task either")
-        of = _of(gap["baseline_diverged"], gap["baseline_n"])
+            return undecided(f"{other} has not learnt the task either")
+        some = of(gap["baseline_diverged"], gap["baseline_n"])
         if 2 * gap["baseline_diverged"] > gap["baseline_n"]:
-            return _yes(f"{base} diverges in {of}, {other} in none")
-        return _undecided(f"{base} diverges in {of} only")
+            return yes(f"{base} diverges in {some}, {other} in none")
+        return undecided(f"{base} diverges in {some} only")
     if not any(learnt(gap["metric"], gap[key]) for key in ("final", "baseline_final")):
-        return _undecided("neither has learnt the task")
+        return undecided("neither has learnt the task")
     if gap["diverged"]:
-        return _no(f"{other} diverges in {_of(gap['diverged'], gap['runs_n'])}, {base} in none")
+        if not learnt(gap["metric"], gap["baseline_final"]):
+            some = of(gap["diverged"], gap["runs_n"])
+            return undecided(f"{other} diverges in {some}, {base} has not learnt the task")
+        return no(f"{other} diverges in {of(gap['diverged'], gap['runs_n'])}, {base} in none")
     known = _known(gap)
     if known:
         return known
     found, step = decisive(gap), gap["resolution"]
     if found.high < -step:
-        return _yes(f"{other} is better by more than {step:.2f}")
+        return yes(f"{other} is better by more than {step:.2f}")
     if found.low > step:
-        return _no(f"{other} is worse by more than {step:.2f}")
-    return _undecided(f"{_ends(found)} does not tell them apart{_few(gap['n'])}")
+        return no(f"{other} is worse by more than {step:.2f}")
+    return undecided(f"{_ends(found)} does not tell them apart{_few(gap['n'])}")
 
 
 def faster(row: Row, base: Row) -> Ruling:
     """Is the target reached sooner than by synchronous training, with one device a stage?"""
+    if row["differ"]:
+        return _differ(row["differ"])
     if base["reached"] < base["n"]:
-        return _undecided(f"gpipe reaches it in {_of(base['reached'], base['n'])}")
+        return undecided(f"gpipe reaches it in {of(base['reached'], base['n'])}")
     if not row["reached"] and row["n"] >= MIN_SEEDS:
-        return _no("never reached in as many steps as gpipe was given")
+        return no("never reached in as many steps as gpipe was given")
     if row["reached"] < row["n"]:
-        return _undecided(f"reached in {_of(row['reached'], row['n'])}{_few(row['n'])}")
-    found = speedup(row, base)
+        return undecided(f"reached in {of(row['reached'], row['n'])}{_few(row['n'])}")
+    found = speedup(row)
     if math.isnan(found.low):
-        return _undecided("no seed in common with gpipe")
+        return undecided("no seed in common with gpipe")
     if found.low > 1.0:
-        return _yes("sooner, wherever between two evaluations each got there")
+        return yes("sooner, wherever between two evaluations each got there")
     if found.high <= 1.0:
-        return _no("not sooner than gpipe")
-    return _undecided(f"{_ends(found)} has 1 inside{_few(found.n)}")
+        return no("not sooner than gpipe")
+    return undecided(f"{_ends(found)} has 1 inside{_few(found.n)}")
 
 
-def speedup(row: Row, base: Row) -> Interval:
-    """The bounds of the speedup over seeds, wider where those are few."""
-    n = int(min(row["n"], base["n"]))
+def speedup(row: Row) -> Interval:
+    """The bounds of the speedup over the seeds that both have, wider where those are few."""
+    n = int(row["pairs"])
     factor = SINGLE_RUN_FACTOR if n < MIN_SEEDS else 1.0
     ends = row["speedup_low"] / factor, row["speedup_high"] * factor
     return Interval(row["speedup_stages"], *ends, n)
 
 
-def needed(t1: Row, corrected: Row, stages: int) -> Ruling:
-    """Does T1 alone diverge where T1+T2 trains? Rows of `evidence.quality`, and their P."""
-    if not t1["diverged"]:
-        if not learnt(t1["metric"], t1["mean"]):
-            return _undecided("T1 alone does not diverge, and has not learnt the task either")
-        if stages < DEEP_STAGES:
-            return _undecided(f"T1 alone trains at P = {stages}, the paper's is {DEEP_STAGES}")
-        return _no("T1 alone does not diverge")
-    if corrected["diverged"] == corrected["n"]:
-        return _no("T1+T2 diverges as well")
-    if t1["diverged"] < t1["n"] or corrected["diverged"]:
-        return _undecided(
-            f"T1 diverges in {_of(t1['diverged'], t1['n'])}, T1+T2 in "
-            f"{_of(corrected['diverged'], corrected['n'])}"
-        )
-    if not learnt(corrected["metric"], corrected["mean"]):
-        return _undecided("T1+T2 does not diverge, and has not learnt the task either")
-    return _yes(f"T1 diverges in {_of(t1['diverged'], t1['n'])}, T1+T2 trains")
-
-
-def needed_at_depth(regime: Row) -> bool:
-    """T1 trains at the smallest P and diverges at the largest, where T1+T2 does not."""
-    ends = regime["t1_shallow"], regime["t1_deep"], regime["t2_deep"]
-    return regime["shallowest"] < regime["deepest"] and ends == (0.0, 1.0, 0.0)
-
-
-def needed_where(regime: Row) -> str:
-    """What a regime says of T2, in a clause."""
-    if needed_at_depth(regime):
-        return "T2 is necessary at the largest P and not at the smallest"
-    if regime["shallowest"] == regime["deepest"]:
-        return "one depth alone says nothing of depth"
-    if regime["t2_deep"]:
-        return "T2 does not keep every run from diverging at the largest P"
-    if not regime["t1_deep"]:
-        return "T1 alone trains at the largest P: T2 is not necessary"
-    if regime["t1_shallow"]:
-        return "T2 is necessary, but at the smallest P already: it is not depth that decides"
-    return "some runs of T1 alone diverge at the largest P, not all"
-
-
-def needed_somewhere(regimes: Sequence[Row]) -> Ruling:
-    """Is there a regime in which T2 becomes necessary with depth?"""
-    swept = [row for row in regimes if row["shallowest"] < row["deepest"]]
-    if not swept:
-        return _undecided("no regime has both methods at two depths")
-    found = sum(map(needed_at_depth, swept))
-    where = f"{found} of {len(swept)} regimes"
-    if found:
-        return _yes(f"in {where} T1 trains at the smallest P and only T1+T2 at the largest")
-    if max(row["deepest"] for row in swept) < DEEP_STAGES:
-        return _undecided(f"in {where}, and none reaches the paper's P = {DEEP_STAGES}")
-    return _no(f"in {where} does T2 become necessary with depth")
-
-
-def lighter(pipedream_over: float) -> Ruling:
+def lighter(pipedream_over: float, differ: str = "") -> Ruling:
     """Does PipeDream hold more? Bytes are counted, so there is no interval."""
+    if differ:
+        return _differ(differ)
     if math.isnan(pipedream_over):
-        return _undecided("not counted")
+        return undecided("not counted")
     if pipedream_over > 1.0:
-        return _yes("PipeDream holds more")
-    return _no("PipeDream holds no more")
+        return yes("PipeDream holds more")
+    return no("PipeDream holds no more")
 
 
 def as_light(most: float) -> Ruling:
     """Is the paper's ratio reached on some network? It follows from P/N and the optimizer, so where
     it is not, the pipeline is too short or its mini-batch too finely cut to tell."""
     if most >= PAPER_MEMORY:
-        return _yes(f"{PAPER_MEMORY:g} is reached")
-    return _undecided(f"{PAPER_MEMORY:g} is not reached at these P/N")
+        return yes(f"{PAPER_MEMORY:g} is reached")
+    return undecided(f"{PAPER_MEMORY:g} is not reached at these P/N")
 
 
 def exponent(fit: Row, expected: float) -> Ruling:
@@ -215,19 +183,23 @@ def exponent(fit: Row, expected: float) -> Ruling:
     low, high = expected - TOLERANCE, expected + TOLERANCE
     band = f"{expected:g} ± {TOLERANCE:g}"
     if low <= fit["low"] and fit["high"] <= high:
-        return _yes(f"within {band}")
+        return yes(f"within {band}")
     if fit["high"] < low or fit["low"] > high:
-        return _no(f"outside {band}")
-    return _undecided(f"its interval and {band} overlap in part only")
+        return no(f"outside {band}")
+    return undecided(f"its interval and {band} overlap in part only")
 
 
 def _known(gap: Row) -> Ruling | None:
     """What forbids to decide a gap at all."""
     if math.isnan(gap["mean"]):
-        return _undecided(f"no seed in common with {gap['baseline']}")
+        return undecided(f"no seed in common with {gap['baseline']}")
     if math.isnan(gap["resolution"]):
-        return _undecided("the records do not tell what the test set resolves")
+        return undecided("the records do not tell what the test set resolves")
     return None
+
+
+def _differ(differ: str) -> Ruling:
+    return undecided(f"the rows differ in {differ}")
 
 
 def _few(n: float) -> str:
@@ -239,21 +211,10 @@ def _few(n: float) -> str:
     )
 
 
-def _of(some: float, n: float) -> str:
+def of(some: float, n: float) -> str:
+    """`2 of 3 runs`."""
     return f"{some:.0f} of {n:.0f} runs"
 
 
 def _ends(found: Interval) -> str:
     return f"[{found.low:.2f}, {found.high:.2f}]"
-
-
-def _yes(why: str) -> Ruling:
-    return Ruling(Verdict.REPRODUCED, why)
-
-
-def _no(why: str) -> Ruling:
-    return Ruling(Verdict.NOT_REPRODUCED, why)
-
-
-def _undecided(why: str) -> Ruling:
-    return Ruling(Verdict.UNDECIDED, why)

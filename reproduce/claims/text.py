@@ -20,9 +20,10 @@ HEAD = ("id", "claim", "paper (seed)", "measured", "verdict")
 NOTES = """\
 `seed` is the reading of the paper that the project starts from; the paper's appendix was not at
 hand. A gap is the synchronous (or named) row less the method, in points of the metric, paired by
-seed; brackets are 95% bootstrap intervals over seeds. A verdict follows from the rules in
-`reproduce/claims/rules.py`: a claim is not reproduced if one of its findings is not; else not
-decidable if one is not decidable, or none has a verdict; else reproduced."""
+seed. Brackets: of a gap the 95% bootstrap interval over seeds, of an exponent Student's of its fit,
+of a speedup the bounds that the evaluations around the target leave, over seeds. A verdict follows
+from the rules in `reproduce/claims/rules.py`: a claim is not reproduced if one of its findings is
+not; else not decidable if one is not decidable, or none has a verdict; else reproduced."""
 COLOURS = {
     Verdict.REPRODUCED: "green",
     Verdict.NOT_REPRODUCED: "red",
@@ -35,7 +36,7 @@ def markdown(claims: Sequence[Claim], records: Records, unfinished: Sequence[str
     records come from.
 
     Args:
-        unfinished: cells of the table without a finished run.
+        unfinished: runs of the table that are not finished.
     """
     title = f"# Claims C1 to C5, from the records of table `{records.table}`"
     parts = [title, table(claims), NOTES]

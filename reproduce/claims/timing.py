@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pandas as pd
 from pandas import DataFrame, Series
 
+from reproduce.claims.alike import placed, varied
+from reproduce.claims.frames import numbers
 from reproduce.records import Records
 from reproduce.schedule import gpipe_utilization
 
 COLUMNS = ["network", "method", "target", "n", "reached", "best", "steps", "utilization_stages",
            "utilization_workers", "time_stages", "time_workers", "seconds", "speedup_stages",
-           "speedup_low", "speedup_high", "speedup_workers", "speedup_seconds", "cells",
-           "runs"]  # fmt: skip
+           "speedup_low", "speedup_high", "speedup_workers", "speedup_seconds", "pairs", "differ",
+           "placed", "cells", "runs"]  # fmt: skip
 
 
 def time_to_target(records: Records, baseline: str = "gpipe") -> DataFrame:
@@ -30,19 +33,23 @@ def time_to_target(records: Records, baseline: str = "gpipe") -> DataFrame:
     - utilization_workers, time_workers: the same with the utilization measured on the workers used;
     - seconds: what the training loop took that long on this machine.
 
-    speedup_...: the baseline's time over this one's. speedup_low and speedup_high bound
-    speedup_stages over the seeds: the target was reached between two evaluations, so the earliest
-    and the latest step on each side are set against each other. Networks without a target give no
-    rows; a run that diverged never reaches it.
+    speedup_...: the baseline's time over this one's; speedup_stages is of the `pairs`, the seeds
+    that both have and reach it at. speedup_low and speedup_high bound it over them: the target was
+    reached between two evaluations, so the earliest and the latest step on each side are set
+    against each other. differ: settings in which the two rows differ (the target counts), placed:
+    what the clock depends on in which they do (`alike`); speedup_workers and speedup_seconds are
+    there only where both are empty. Networks without a target give no rows; a run that diverged
+    never reaches it.
     """
     rows = [
         _row(records, network, method, group)
         for (network, method), group in records.runs_of().groupby(["network", "method"], sort=False)
-        if "set_target" in group and group["set_target"].notna().all()
+        if numbers(group, "set_target").notna().all()
     ]
     by_name = {(row["network"], row["method"]): row for row in rows}
     for row in rows:
         row |= _speedups(by_name.get((row["network"], baseline)), row)
+        row |= {key: row.get(key, "") for key in ("differ", "placed")}
     return DataFrame(rows, columns=COLUMNS)
 
 
@@ -54,7 +61,7 @@ def _row(records: Records, network: str, method: str, group: DataFrame) -> dict[
     steps = sum(latest) / whole if whole else math.nan
     stages = sum(map(stage_time, runs, latest)) / whole if whole else math.nan
     measured = group["utilization_measured"].mean()
-    paces = (group["loop_s"] if "loop_s" in group else group["wall_s"]) / group["steps"]
+    paces = numbers(group, "loop_s").fillna(numbers(group, "wall_s")) / group["steps"]
     return {
         "network": network,
         "method": method,
@@ -70,6 +77,7 @@ def _row(records: Records, network: str, method: str, group: DataFrame) -> dict[
         "seconds": steps * paces.mean(),
         "cells": tuple(dict.fromkeys(group["cell"])),
         "runs": tuple(group["mlflow_run_id"]),
+        "_group": group,
         "_bounds": {
             run["seed"]: tuple(stage_time(run, max(1, step)) for step in span)
             for run, span in zip(runs, spans, strict=True)
@@ -106,18 +114,21 @@ def stage_time(run: Series, steps: float) -> float:
     return float(synchronous / u + steps - synchronous)
 
 
-def _speedups(base: dict[str, Any] | None, row: dict[str, Any]) -> dict[str, float]:
+def _speedups(base: dict[str, Any] | None, row: dict[str, Any]) -> dict[str, Any]:
     if base is None:
         return {}
-    found = {
-        f"speedup_{key.removeprefix('time_')}": base[key] / row[key]
-        for key in ("time_stages", "time_workers", "seconds")
-    }
-    if math.isnan(found["speedup_stages"]):
-        return found
+    both = pd.concat([base["_group"], row["_group"]])
+    found: dict[str, Any] = {"differ": varied(both, alike=("target",)), "placed": placed(both)}
+    if not found["differ"] and not found["placed"]:
+        found |= {
+            "speedup_workers": base["time_workers"] / row["time_workers"],
+            "speedup_seconds": base["seconds"] / row["seconds"],
+        }
     seeds = base["_bounds"].keys() & row["_bounds"].keys()
     pairs = [(base["_bounds"][seed], row["_bounds"][seed]) for seed in seeds]
-    if pairs:
+    found["pairs"] = len(pairs)
+    if pairs and not math.isnan(base["steps"] + row["steps"]) and not found["differ"]:
+        found["speedup_stages"] = sum(b for (_, b), _ in pairs) / sum(r for _, (_, r) in pairs)
         found["speedup_low"] = min(early / late for (early, _), (_, late) in pairs)
         found["speedup_high"] = max(late / early for (_, late), (early, _) in pairs)
     return found
@@ -128,11 +139,15 @@ def utilization(records: Records, baseline: str = "gpipe") -> DataFrame:
 
     Columns: network, method, stages (P), microbatches (N), workers (K_w), model_stages (one device
     a stage, amortised over a warm-up), model_workers, measured (on the workers), over_stages and
-    over_measured (how many times the baseline's), cells, runs.
+    over_measured (how many times the baseline's), differ (settings in which the two rows differ: no
+    over_stages then), placed (what the clock depends on in which they do: no over_measured then),
+    cells, runs.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
+    groups: dict[tuple[str, str], DataFrame] = {}
     finished = records.runs_of(status="finished")
     for (network, method), group in finished.groupby(["network", "method"], sort=False):
+        groups[network, method] = group
         rows.append(
             {
                 "network": network,
@@ -149,9 +164,17 @@ def utilization(records: Records, baseline: str = "gpipe") -> DataFrame:
         )
     base = {row["network"]: row for row in rows if row["method"] == baseline}
     for row in rows:
-        for key, of in (("over_stages", "model_stages"), ("over_measured", "measured")):
-            row[key] = row[of] / base[row["network"]][of] if row["network"] in base else math.nan
+        row |= {"over_stages": math.nan, "over_measured": math.nan, "differ": "", "placed": ""}
+        other = base.get(row["network"])
+        if other is None:
+            continue
+        both = pd.concat([groups[row["network"], m] for m in (baseline, row["method"])])
+        row |= {"differ": varied(both), "placed": placed(both)}
+        if not row["differ"]:
+            row["over_stages"] = row["model_stages"] / other["model_stages"]
+            if not row["placed"]:
+                row["over_measured"] = row["measured"] / other["measured"]
     columns = ["network", "method", "stages", "microbatches", "workers", "model_stages",
-               "model_workers", "measured", "over_stages", "over_measured", "cells",
-               "runs"]  # fmt: skip
+               "model_workers", "measured", "over_stages", "over_measured", "differ", "placed",
+               "cells", "runs"]  # fmt: skip
     return DataFrame(rows, columns=columns)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
+
+from reproduce.tracking import MlflowClient
 
 from .conftest import WORKER_DIED, runs
 
@@ -117,3 +120,89 @@ def test_results_of_a_table_without_any(cli, table, results, engine) -> None:
     result = cli("results", "--table", table)
     assert result.exit_code == 2
     assert "make reproduce TABLE=small" in result.stderr
+
+
+def test_a_part_of_a_grid_leaves_the_records_of_the_rest(cli, table, results, engine) -> None:
+    """`--only` and `--seeds` once rewrote the table's CSV with the chosen cells alone."""
+    cli("grid", table)
+    assert cli("grid", table, "--only", "*/t1", "--seeds", "2").exit_code == 0
+    assert engine.methods == [*ALL, "t1"]
+    rows = [(row["method"], row["seed"]) for row in read(results / "small.csv")]
+    assert rows == [("gpipe", "0"), ("t1", "0"), ("t1", "1"), ("t1+t2", "0")]
+
+
+def test_what_a_table_lacks_is_counted_in_runs(cli, table, results, engine) -> None:
+    table.write_text(table.read_text().replace("stages = 8", "stages = 8\nseeds = 2"))
+    cli("grid", table, "--only", "*/gpipe", "--seeds", "1")
+    assert "not finished: 5 of 6 runs" in cli("results", "--table", table).stdout
+
+
+def test_a_grid_of_failures_has_nothing_to_show(cli, table, results, engine) -> None:
+    engine.failures = dict.fromkeys(ALL, WORKER_DIED)
+    result = cli("grid", table)
+    assert result.exit_code == 1
+    assert "failed: " in result.stdout
+
+
+def without_store(results: Path) -> None:
+    (results / "mlflow.db").unlink()
+
+
+def test_files_alone_are_read_and_no_store_is_made(cli, table, results, engine) -> None:
+    cli("grid", table)
+    told = cli("results", "--table", table, "--markdown").stdout
+    without_store(results)
+    assert cli("results", "--table", table, "--markdown").stdout == told
+    assert cli("results", "--table", table).exit_code == 0
+    assert not (results / "mlflow.db").exists()
+
+
+def test_records_from_elsewhere_are_not_overwritten(
+    cli, table, results, engine, empty_store, tmp_path, monkeypatch
+) -> None:
+    """A folder of files alone, as it is committed, in which somebody then runs a cell."""
+    cli("grid", table)
+    kept = (results / "small.csv").read_text()
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in results.glob("*.csv"):
+        shutil.copy(path, other)
+    shutil.copy(empty_store, other)
+    monkeypatch.setenv("REPRODUCE_RESULTS", str(other))
+    cli("run", "digits-resnet50/t1", "--table", table, "--steps", "5")
+    assert cli("results", "--table", table).exit_code == 0
+    cli("run", "digits-resnet50/t1", "--table", table)
+    result = cli("results", "--table", table)
+    assert result.exit_code == 2
+    assert "small.csv holds 3 runs" in result.stderr
+    assert (other / "small.csv").read_text() == kept
+
+
+def test_a_deleted_run_leaves_the_records_and_runs_again(cli, table, results, engine) -> None:
+    cli("grid", table)
+    client = MlflowClient(f"sqlite:///{results / 'mlflow.db'}")
+    client.delete_run(runs(results)[1].info.run_id)
+    assert [row["method"] for row in rows_now(cli, table, results)] == ["gpipe", "t1+t2"]
+    cli("grid", table)
+    assert engine.methods == [*ALL, "t1"]
+    assert [row["method"] for row in read(results / "small.csv")] == ALL
+
+
+def rows_now(cli, table: Path, results: Path) -> list[dict[str, str]]:
+    cli("results", "--table", table)
+    return read(results / "small.csv")
+
+
+def test_an_older_version_s_file_is_named(cli, table, results, engine) -> None:
+    without_store(results)
+    (results / "small.csv").write_text("cell,status\ndigits-resnet50/t1,finished\n")
+    result = cli("results", "--table", table)
+    assert result.exit_code == 2
+    assert "older version" in result.stderr and "make reproduce TABLE=small" in result.stderr
+
+
+def test_a_table_by_the_name_of_another_file_of_the_results(cli, table) -> None:
+    table.rename(table.with_name("theory.toml"))
+    result = cli("list", "--table", table.with_name("theory.toml"))
+    assert result.exit_code == 2
+    assert "rename it" in result.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reproduce import provenance
+from reproduce.errors import BadInput
 from reproduce.job import StageApproximation
 from reproduce.record import FLUSH_METRICS, Recorder
 from reproduce.results import row
@@ -176,3 +177,37 @@ def test_a_reused_pid_is_another_process() -> None:
 def test_the_command_names_no_folder_of_the_interpreter() -> None:
     first = provenance.command().split()[0]
     assert first == Path(sys.orig_argv[0]).name
+
+
+def test_the_files_of_a_run_are_found_in_a_folder_that_was_moved(
+    cli, table, results: Path, engine, tmp_path: Path, monkeypatch
+) -> None:
+    """MLflow remembers where a store was made: it would look, and write, there."""
+    cli("run", CELL, "--table", table)
+    moved = tmp_path / "elsewhere"
+    results.rename(moved)
+    monkeypatch.setenv("REPRODUCE_RESULTS", str(moved))
+    cli("run", CELL, "--table", table, "--steps", "5")
+    store = Store("small")
+    assert [store.text(run, "words.txt") for run in runs(moved)] == ["one\nzwölf\n"] * 2
+    assert not results.exists()
+    with pytest.raises(BadInput, match="lost its artifact gone.txt"):
+        store.text(runs(moved)[0], "gone.txt")
+
+
+def test_a_lost_timeline_is_left_out_and_told(cli, table, results, engine, tmp_path) -> None:
+    table.write_text(table.read_text().replace("stages = 8", "stages = 8\ntrace = true"))
+    cli("grid", table)
+    result = cli("results", "--table", table)
+    assert result.exit_code == 0
+    assert result.stderr.count("lost its artifact trace.csv") == 3
+
+
+def test_an_artifact_that_cannot_be_written_fails_its_run(
+    cli, table, results: Path, engine
+) -> None:
+    (results / "artifacts").write_text("a file in the way")
+    assert cli("run", CELL, "--table", table).exit_code == 1
+    (run,) = runs(results)
+    assert run.info.status == "FAILED"
+    assert "artifacts" in run.data.tags["error"]
