@@ -59,10 +59,11 @@ def beam_decode(
     complete, and the first `width` that do not end are the next beam. A sentence is done when no
     continuation can beat the best complete hypothesis (log P only falls, so a hypothesis in the
     beam ends with log P / max_target^length_penalty at most), or when `width` are complete and the
-    best of them beats the beam as it stands (the rule of transformers, T. Wolf et al., 2020: that
-    of fairseq, `width` complete, stops at improbable short ones). Where none is complete after
-    `max_target` pieces, the most probable of the beam is cut there. Ties go to the better
-    hypothesis of the beam, then to the smaller piece. Width 1 is `greedy_decode`.
+    worst of the best `width` of them is no worse than the beam as it stands (the rule of
+    transformers, T. Wolf et al., 2020: that of fairseq, `width` complete, stops at improbable short
+    ones). Where none is complete after `max_target` pieces, the most probable of the beam is cut
+    there. Ties go to the better hypothesis of the beam, then to the smaller piece. Width 1 is
+    `greedy_decode`.
 
     Args:
         forward: (source [n, S], target so far [n, t]), int64 -> (logits [n, t, V],).
@@ -86,7 +87,7 @@ def beam_decode(
     beam = torch.full((len(source), 1, 1), BOS)
     log_p = torch.zeros(len(source), 1, dtype=torch.float64)
     best = torch.full((len(source), max_target + 1), PAD)
-    best_score = torch.full((len(source),), -torch.inf, dtype=torch.float64)
+    scores = torch.full((len(source), width), -torch.inf, dtype=torch.float64)  # the best complete
     complete = torch.zeros(len(source), dtype=torch.int64)
     for t in range(1, max_target + 1):
         beam, log_p = _continuations(forward, source[rows], beam, log_p, 2 * width)
@@ -94,16 +95,17 @@ def beam_decode(
         counted = ended[:, :width] & (log_p[:, :width] != -torch.inf)
         score = (log_p[:, :width] / t**length_penalty).masked_fill(~counted, -torch.inf)
         top, place = score.max(1)
-        better = counted.any(1) & ((complete[rows] == 0) | (top > best_score[rows]))
+        better = counted.any(1) & ((complete[rows] == 0) | (top > scores[rows, 0]))
         best[rows[better], : t + 1] = beam[better, place[better]]
-        best_score[rows[better]] = top[better]
+        scores[rows] = torch.cat((scores[rows], score), 1).topk(width).values
         complete[rows] += counted.sum(1)
 
         going_on = ended.int().argsort(dim=1, stable=True)[:, :width]
         log_p = log_p.masked_fill(ended, -torch.inf).gather(1, going_on)
         beam = beam.gather(1, going_on[:, :, None].expand(-1, -1, t + 1))
-        longest = torch.where(complete[rows] < width, max_target, t).double()
-        still = (complete[rows] == 0) | (log_p[:, 0] / longest**length_penalty > best_score[rows])
+        attainable = log_p[:, 0] / max_target**length_penalty > scores[rows, 0]
+        promising = log_p[:, 0] / t**length_penalty > scores[rows, -1]
+        still = (complete[rows] == 0) | (attainable & promising)
         rows, beam, log_p = rows[still], beam[still], log_p[still]
         if not len(rows):
             break

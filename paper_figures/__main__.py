@@ -127,7 +127,7 @@ def draw(name: str, material: Material) -> tuple[float, list[Path]]:
 
 
 def _title(png: Path) -> str | None:
-    """What an older figure calls itself; None: there is none, or it is of somebody else's making."""
+    """What an older figure calls itself; None: there is none, or it is somebody else's."""
     try:
         with Image.open(png) as image:
             return image.info.get("Title")

@@ -23,8 +23,8 @@ GAP = (
 )
 SPEEDUP = (
     "Speedup: GPipe's time to the target over the method's; filled: model with one device a "
-    "stage, its bar from evaluation to evaluation; hollow: with the utilization measured, where both "
-    "ran on the same workers."
+    "stage, its bar from evaluation to evaluation; hollow: with the utilization measured, where "
+    "both ran on the same workers."
 )
 UNTIMED = "No time to target: the table sets none."
 

@@ -67,7 +67,7 @@ def _activations(axes: Axes, found: DataFrame) -> None:
         else:
             depths = group.loc[group["fits"], "stages"].nunique()
             label += f": no fit, {depths} depths of the 3 it takes"
-        face = "white" if recompute else look.colour
+        face = "white" if key[-1] else look.colour
         for fitted, some in group.groupby("fits"):
             mark: dict[str, Any] = {
                 "color": look.colour,

@@ -95,7 +95,14 @@ class StageApproximation:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes over all stages; gradients and activations are peaks."""
+    """Bytes over all stages; gradients, stash and activations are peaks.
+
+    Each stage is counted at its own peak, so the sum is what one device a stage holds in all. A
+    worker of several stages holds less where they do not peak together: with a recomputation in a
+    synchronous phase, the graphs of one segment at a time in place of those of all its stages.
+    Counted nowhere are tensors that live within one pass: what T2 makes of one stage's weights for
+    a recomputation, or of one weight for a Jacobian.
+    """
 
     weights: int = 0
     gradients: int = 0
@@ -133,7 +140,8 @@ class Outcome:
     memory: Memory | None = None
     """None for the reference engine, which keeps a history that no method needs"""
     utilization: float | None = None
-    """Busy time over wall time, mean over workers; None for the reference engine"""
+    """Busy time over wall time, mean over workers (lock-free: over the run's `loop_s`, so that
+    waiting for the last worker counts); None for the reference engine"""
     drains: int = 0
     """How often the pipeline was flushed"""
     wall_s: float = 0.0

@@ -113,22 +113,23 @@ def microbatches_to_fill(job: Job, stage: int) -> int:
     return phases(job)[-1].schedule.gradients_between(stage)
 
 
-def recomputes_exactly(job: Job, phase: Phase) -> bool:
-    """Whether a recomputation reads the very weights of its forward pass: they are stashed, or no
-    update comes between. Otherwise it reads the newest weights, which T2 corrects."""
-    return job.method.stash or (phase.synchronous and job.method.delays is None)
+def recomputes_exactly(job: Job, schedule: Schedule) -> bool:
+    """Whether a recomputation on this schedule reads the very weights of its forward pass: they
+    are stashed, or no update comes between. Otherwise it reads the newest weights, which T2
+    corrects."""
+    return job.method.stash or (isinstance(schedule, GPipe) and job.method.delays is None)
+
+
+def recomputes_on_other_weights(job: Job, stage: int = 1) -> bool:
+    """Whether stage i recomputes in the method's own phase, and not exactly."""
+    schedule = own_schedule(job)
+    return schedule.recomputes(stage) and not recomputes_exactly(job, schedule)
 
 
 def recompute_delay(job: Job, stage: int, tau_fwd: Fraction) -> Fraction | None:
     """tau_recomp of stage i in the method's own phase, in updates; None: it does not recompute."""
     tau_recomp = own_schedule(job).tau_recomp(stage)
     return tau_fwd if job.method.stash and tau_recomp is not None else tau_recomp
-
-
-def recomputes_on_other_weights(job: Job, stage: int = 1) -> bool:
-    """Whether that is not so in stage i of the method's own phase."""
-    exact = job.method.stash or job.method.synchronous
-    return own_schedule(job).recomputes(stage) and not exact
 
 
 def stage_context(job: Job, stage: int, weights: Sequence[Tensor] = ()) -> StageContext:

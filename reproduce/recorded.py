@@ -21,7 +21,7 @@ BEGIN, END = "<!-- {part} {table}: made by `make record` -->", "<!-- end of {par
 
 def record(found: Records, unfinished: Sequence[str] = (), root: Path = SOURCE) -> list[Path]:
     """Write the records to `results/recorded`, with them their summary as `<table>.md`, `claims.md`
-    and the theory's runs if there are any, and the table's blocks of the README.
+    and the theory's runs if there are any, and the table's blocks of the README (without sweeps).
 
     Args:
         unfinished: cells of the table without a finished run.
@@ -33,10 +33,11 @@ def record(found: Records, unfinished: Sequence[str] = (), root: Path = SOURCE) 
     """
     folder, table = root / "results" / "recorded", found.table
     summary = f"{markdown(found.runs)}\n\n{origin(found.runs)}\n"
+    main = f"{markdown(found.runs_of())}\n\n{origin(found.runs)}\n"
     ruled = claims(found)
     readme = root / "README.md"
     text = readme.read_text(encoding="utf-8")
-    text = inserted(text, "results", table, summary)
+    text = inserted(text, "results", table, main)
     text = inserted(text, "claims", table, claims_table(ruled) + "\n")
     paths = records.write(found, folder)
     for path, content in (

@@ -77,7 +77,7 @@ class ReferenceStage:
     def recompute(self, phase: Phase, m: int, boundary: Boundary) -> tuple[Boundary, list[Tensor]]:
         """R: the same once more, on the weights of its own moment, with the buffers left alone."""
         v_fwd = self.forward_version(phase, m)
-        if recomputes_exactly(self.job, phase):
+        if recomputes_exactly(self.job, phase.schedule):
             weights = self.history[v_fwd]
         else:
             weights = self.recompute_history[phase.recompute_version(m, self.stage)]

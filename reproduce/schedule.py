@@ -81,7 +81,11 @@ class Schedule(ABC):
         return Fraction(self.gradients_between(stage), self.microbatches)
 
     def in_flight(self, stage: int) -> int:
-        """Most micro-batches whose activations (a graph) stage i holds at once."""
+        """Most micro-batches whose activations (a graph) stage i holds at once.
+
+        Of stage i alone. The sum over stages is what one device a stage holds; the stages of one
+        device need not be at their most at the same time.
+        """
         if self.recomputes(stage):
             return self.gradients_after_recompute(stage) + 1
         return self.gradients_between(stage) + 1
@@ -223,7 +227,8 @@ class GPipe(Schedule):
     With t = m // N and j = m mod N, F(m,i) at tick 2t(N+P-1) + j + i - 1 and
     B(m,i) at tick (2t+1)(N+P-1) + j + P - i. R(m,i) is in the tick of B(m,i), on every
     stage: a device is a stage here, and recomputes from its own input. (A device with several
-    stages recomputes segment by segment what it holds of them, which comes to the same.)
+    stages recomputes segment by segment what it holds of them: on the same weights, so training is
+    the same, but it keeps one input a segment and holds the graphs of one segment at a time.)
     """
 
     @property

@@ -34,6 +34,7 @@ class Flights:
     """The micro-batches in flight: versions, kept inputs and graphs, and the bytes of the latter.
 
     Bytes are those of one graph and one input times how many there were: shapes never change.
+    They are one stage's: see `Memory` for what their sum over stages means.
     """
 
     def __init__(self) -> None:

@@ -63,6 +63,8 @@ class _Listener:
         self.world, self.processes, self.board, self.hear = world, processes, board, hear
         self._failed: dict[int, Failed] = {}
         self._done: dict[int, Done] = {}
+        self._left: int | None = None
+        """A worker that ended without a word, as if it had done its work"""
 
     def listen(self, readers: list[Connection]) -> dict[int, Done]:
         """Until every pipe has ended.
@@ -70,11 +72,15 @@ class _Listener:
         Raises:
             WorkerFailed: a worker died or raised.
         """
-        first, ended = 0, False
+        first, ended, rank_of = 0, False, {reader: r for r, reader in enumerate(readers)}
         while readers or not ended:
             for ready in wait([*readers, *self.processes.sentinels], timeout=0.2):
                 if ready in readers and not self._take(ready):
                     readers.remove(ready)
+                    self._see_off(rank_of[ready])
+            if self._left is not None:
+                _end(self.processes.processes)
+                break
             try:
                 ended = self.processes.join(timeout=0, grace_period=_GRACE_S)
             except ProcessException as error:
@@ -102,6 +108,15 @@ class _Listener:
                 self.hear(message)
         return True
 
+    def _see_off(self, rank: int) -> None:
+        """Worker `rank` says no more. One that fails is seen by the launcher, from its exit code;
+        one that leaves without a word and with exit code 0 is not, and others may wait for it."""
+        if rank not in self._done and rank not in self._failed:
+            process = self.processes.processes[rank]
+            process.join(_GRACE_S)
+            if not process.exitcode:
+                self._left = rank
+
     def _failure(self, first: int) -> WorkerFailed:
         """The first cause: a signal from outside, an error that is not about a lost peer, or an
         end without a word."""
@@ -113,7 +128,8 @@ class _Listener:
             for rank, code in enumerate(codes)
             if code >= 0 and rank not in self._failed and rank not in self._done
         ]
-        rank = (killed or raised or silent or [first])[0]
+        found = killed or raised or silent or [first]
+        rank = found[0] if self._left is None else self._left
         cause = ""
         if rank in self._failed:
             how, cause = "raised an error", "\n" + self._failed[rank].text

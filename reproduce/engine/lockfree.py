@@ -9,7 +9,8 @@ r takes mini-batches t = r, r + K, r + 2K, ...:
 
 No lock and no barrier from the first mini-batch to the last. The delay of an update is measured:
 how many updates others completed between the start of its read and the end of its write. In steady
-state every other worker writes once meanwhile, so its mean is K - 1: tau of T1, for every stage.
+state every other worker writes once meanwhile, so its mean is K - 1: tau of T1, for every stage. The
+first K updates are not yet in it: they are counted, and left out of the mean.
 Nothing of this is deterministic, except for K = 1, which is plain training.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -118,10 +119,28 @@ class _Launch:
         outcome.metrics.sort()
         outcome.weights = [w.detach().clone() for stage in shared.stages for w in stage.weights]
         outcome.memory = sum((each.memory for each in done), start=shared.bytes())
-        outcome.utilization = sum(each.utilization for each in done) / len(done)
         outcome.loop_s = max(each.loop_s for each in done)
+        outcome.utilization = utilization(done)
         drawn = sum((Counter(each.drawn_delays) for each in done), start=Counter())
         outcome.drawn_delays = dict(sorted(drawn.items()))
-        tau = Fraction(sum(d * count for d, count in drawn.items()), drawn.total())
+        tau = mean_delay(done)
         outcome.delays = [StageDelay(stage.stage, tau, tau) for stage in shared.stages]
         return outcome
+
+
+def utilization(done: Sequence[Done]) -> float:
+    """Busy time of all workers over K times the time from their common start to the last one's
+    end."""
+    loop_s = max(each.loop_s for each in done)
+    busy_s = sum(each.utilization * each.loop_s for each in done)
+    return busy_s / (len(done) * loop_s) if loop_s else 1.0
+
+
+def mean_delay(done: Sequence[Done]) -> Fraction | None:
+    """Of the updates in steady state; None where there were none."""
+    steady: Counter[int] = Counter()
+    for each in done:
+        steady.update(each.drawn_delays)
+        steady.subtract(each.filling_delays)
+    total = steady.total()
+    return Fraction(sum(d * count for d, count in steady.items()), total) if total else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from threading import Barrier, BrokenBarrierError
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from models.unit import Boundary
+from reproduce.engine.gradients import accumulate
 from reproduce.engine.report import Doing, Done, Loss, Report
 from reproduce.engine.shared import Shared
 from reproduce.engine.transport import PeerLost
@@ -57,6 +59,7 @@ def work(rank: int, settings: LockFreeSettings, report: Report) -> None:
             utilization=worker.utilization(),
             loop_s=worker.wall_s,
             drawn_delays=worker.drawn_delays,
+            filling_delays=worker.filling_delays,
         )
     )
 
@@ -73,15 +76,17 @@ class LockFreeWorker:
         self._scheduled = 0
         """Steps of the learning-rate schedules taken"""
         self.drawn_delays: Counter[int] = Counter()
+        self.filling_delays: Counter[int] = Counter()
+        """Those of the run's first K updates, before which the others had not all written"""
         self.wall_s = 0.0
         self._activations: dict[int, int] = {}
         self._gradient_bytes = 0
         for stage, update in zip(shared.stages, self.updates, strict=True):
-            for mine, theirs in zip(stage.block.buffers(), stage.buffers, strict=True):
-                mine.set_(theirs)  # type: ignore[call-overload]
             for weight, state in zip(stage.weights, stage.state, strict=True):
                 if state:
                     update.optimizer.state[weight] = state
+        for mine, theirs in self._buffers():
+            mine.set_(theirs)  # type: ignore[call-overload]
 
     def run(self) -> None:
         """Mini-batches rank, rank + K, ... until the last, or until the run has diverged."""
@@ -98,8 +103,10 @@ class LockFreeWorker:
         loss, gradients = self._gradients(t)
         if not loss <= self.job.divergence_loss:
             self.shared.end(self.rank)
-        self._write(gradients)
-        self.drawn_delays[self.shared.updates_by_others(self.rank) - before] += 1
+        k = self._write(gradients)
+        delay = self.shared.updates_by_others(self.rank) - before
+        self.drawn_delays[delay] += 1
+        self.filling_delays[delay] += k < self.job.lockfree_workers
         self.report.tell(Loss(t, loss))
         if t + 1 < self.job.steps and evaluation_due(self.job, t + 1):
             for stage in self.shared.stages:
@@ -121,9 +128,7 @@ class LockFreeWorker:
             loss = self._forward(m)
             self.report.doing(Doing.BACKWARD, 0, m)
             found = torch.autograd.grad(loss, self.weights, allow_unused=True)
-            for index, (so_far, gradient) in enumerate(zip(gradients, found, strict=True)):
-                if gradient is not None:
-                    gradients[index] = gradient.clone() if so_far is None else so_far.add_(gradient)
+            accumulate(gradients, found)
             total = total + loss.detach()
         return total.item(), gradients
 
@@ -135,7 +140,20 @@ class LockFreeWorker:
             for stage, block in enumerate(self.blocks, start=1):
                 self.report.doing(Doing.FORWARD, stage, m)
                 boundary = block(*boundary, seed=self.job.seed, microbatch=m)
+            self._share_buffers()
             return self.task.loss(boundary, target) / self.job.microbatches
+
+    def _buffers(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(the private network's, the shared one), pair after pair."""
+        for stage in self.shared.stages:
+            yield from zip(stage.block.buffers(), stage.buffers, strict=True)
+
+    def _share_buffers(self) -> None:
+        """What a unit put in the place of a buffer, in place of writing it, becomes its value."""
+        for mine, theirs in self._buffers():
+            if mine.data_ptr() != theirs.data_ptr():
+                theirs.copy_(mine.detach())
+                mine.set_(theirs)  # type: ignore[call-overload]
 
     def _measuring(self, inputs: Boundary) -> AbstractContextManager[object]:
         """Activations are measured on the first micro-batch: the shapes never change."""
@@ -150,8 +168,9 @@ class LockFreeWorker:
         storage = tensor.untyped_storage()
         self._activations[storage.data_ptr()] = storage.nbytes()
 
-    def _write(self, gradients: list[Tensor | None]) -> None:
-        """One update in place. Learning rates are those after all updates done so far."""
+    def _write(self, gradients: list[Tensor | None]) -> int:
+        """One update in place. Learning rates are those after all updates done so far, whose number
+        is returned."""
         self._gradient_bytes = sum(g.nbytes for g in gradients if g is not None)
         k, rest = self.shared.updates(), iter(gradients)
         for stage, update in zip(self.shared.stages, self.updates, strict=True):
@@ -161,6 +180,7 @@ class LockFreeWorker:
             update.apply(list(islice(rest, len(stage.weights))), k)
         self._scheduled = k + 1
         self.shared.count_update(self.rank)
+        return k
 
     def memory(self) -> Memory:
         """Bytes that are this worker's alone; the private copy of the weights is its stash."""
@@ -171,5 +191,5 @@ class LockFreeWorker:
         )
 
     def utilization(self) -> float:
-        """Busy time over wall time of this worker."""
+        """Busy time over wall time of this worker, from its first mini-batch to its last."""
         return 1.0 - self.report.told_s / self.wall_s if self.wall_s else 1.0

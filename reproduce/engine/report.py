@@ -65,6 +65,8 @@ class Done(NamedTuple):
     loop_s: float
     drawn_delays: Mapping[int, int] = {}
     """Delay -> how many updates had it (lock-free workers)"""
+    filling_delays: Mapping[int, int] = {}
+    """Those of them that came before steady state"""
     trace: Sequence[TraceEvent] = ()
     """Times of the machine's monotonic clock, which all its processes share"""
 

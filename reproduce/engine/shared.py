@@ -110,11 +110,17 @@ def initial_state(
 
     Raises:
         ValueError: the state starts from something else, or is replaced instead of written.
+            Dampening spares the first gradient, and zeros cannot say which one that is.
     """
     zeros = [torch.zeros_like(weight, requires_grad=True) for weight in weights]
     for weight in zeros:
         weight.grad = torch.zeros_like(weight)
     trial = optimizer(zeros)
+    if any(group.get("dampening") for group in trial.param_groups):
+        raise ValueError(
+            f"optimizer: {type(trial).__name__} with dampening, which lock-free workers cannot "
+            "share; choose dampening = 0"
+        )
     trial.step()
     found = [dict(trial.state.get(weight, {})) for weight in zeros]
     trial.step()

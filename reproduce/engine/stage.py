@@ -11,6 +11,7 @@ from data.task import Task
 from models.unit import Block, Boundary
 from reproduce.delays import DelayMeter
 from reproduce.engine.flights import Flights, Keep
+from reproduce.engine.gradients import accumulate
 from reproduce.engine.passes import Passes
 from reproduce.engine.report import Snapshot
 from reproduce.engine.weights import WeightVersions
@@ -106,19 +107,11 @@ class PipelineStage:
             graph.outputs, [*graph.inputs, *graph.weights], gradients, allow_unused=True
         )
         split = len(graph.inputs)
-        self._accumulate(found[split:])
+        accumulate(self._gradients, found[split:])
         return tuple(
             torch.zeros_like(t) if g is None else g
             for t, g in zip(graph.inputs, found[:split], strict=True)
         )
-
-    def _accumulate(self, found: Sequence[Tensor | None]) -> None:
-        """In memory of their own: autograd may hand out one tensor for a weight's gradient and
-        for another weight's, or for the one that goes upstream."""
-        for index, gradient in enumerate(found):
-            total = self._gradients[index]
-            if gradient is not None:
-                self._gradients[index] = gradient.clone() if total is None else total.add_(gradient)
 
     # Update.
 

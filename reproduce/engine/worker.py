@@ -175,7 +175,7 @@ class Worker:
         target = None
         if stage == self.job.stages:
             target = self.task.microbatch(m).target.to(self.job.device)
-        exact = recomputes_exactly(self.job, phase)
+        exact = recomputes_exactly(self.job, phase.schedule)
         boundary = self.stages[stage].recompute(m, inputs, target, exact)
         if stage != segment[-1]:
             self._leave("R", stage + 1, m, boundary, sent)
