@@ -15,9 +15,8 @@ from reproduce.claims import evidence, rules
 
 METHODS = ("gpipe", "t1", "t1+t2", "t1+t2+t3")
 SWEEP = (
-    "Middle: × diverges, filled does not diverge in {steps} steps, with how many of how many runs "
-    "do where there are several; {learnt} of the {ended} runs that do not had learnt the task at "
-    "their end."
+    "Middle: × diverges; filled: does not diverge in {steps} steps; numbers: so many of so many "
+    "runs diverge. Of the {ended} runs that do not, {learnt} had learnt the task at the end."
 )
 RATIO = (
     "Right: below 1, T2's weights are nearer to those of the forward pass than the live ones are."

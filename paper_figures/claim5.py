@@ -66,7 +66,7 @@ def _activations(axes: Axes, found: DataFrame) -> None:
             label += f": {law['exponent']:.2f} [{law['low']:.2f}, {law['high']:.2f}]"
         else:
             depths = group.loc[group["fits"], "stages"].nunique()
-            label += f": no fit, {depths} depths of the 3 it takes"
+            label += f": no fit ({depths} of 3 depths)"
         face = "white" if key[-1] else look.colour
         for fitted, some in group.groupby("fits"):
             mark: dict[str, Any] = {

@@ -117,7 +117,8 @@ def results(
     if markdown:
         print(summary.markdown(found.runs))
     elif record:
-        for path in recorded.record(found, [run.title for run in missing(loaded, found)]):
+        lacking = [run.title for run in missing(loaded, found)]
+        for path in recorded.record(found, loaded.cells, lacking):
             print(path)
     else:
         show(loaded, found)

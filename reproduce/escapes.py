@@ -8,6 +8,8 @@ weights to a fused kernel.
 
 A copy made behind autograd's back, from a detached weight or through numpy, leaves no trace in the
 graph and is not seen.
+
+Where a run recomputes, a unit that would not repeat its forward pass is refused, too.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from models.partition import partition
 from models.shapes import boundary_shapes
 from models.unit import Boundary, Unit
 from reproduce.job import Job, place
+from reproduce.repetition import recomputes, unrepeatable
 from reproduce.update import check_recompute
 
 _VIEWS = {
@@ -46,6 +49,11 @@ class EscapesInterception(ValueError):
     """A unit's backward pass would not use the weights it is handed."""
 
 
+class Unrepeatable(EscapesInterception):
+    """A unit's backward pass would not meet the activations of its forward pass: a recomputation
+    would make others."""
+
+
 def check(job: Job) -> None:
     """What both engines ask of a job before they start: a probe of every unit of its network on
     made-up data of the right shapes.
@@ -53,9 +61,11 @@ def check(job: Job) -> None:
     Raises:
         ValueError: P larger than the number of units, a boundary member that a unit ignores, or a
             recomputation that the schedule or the method cannot do.
-        EscapesInterception: a unit whose backward pass would not see the weights it is given.
+        EscapesInterception: a unit whose backward pass would not see the weights it is given, or
+            not the activations of its forward pass.
     """
-    partition(len(job.network), job.stages)
+    stages = partition(len(job.network), job.stages)
+    repeated = {j for i, units in enumerate(stages, start=1) if recomputes(job, i) for j in units}
     check_recompute(job)
     task = job.task()
     inputs, target = task.microbatch(0)
@@ -80,6 +90,12 @@ def check(job: Job) -> None:
             raise ValueError(
                 f"{name} ignores member {ignored[0]} of its boundary, so no gradient comes back "
                 "for it; leave it out of the boundary"
+            )
+        reason = unrepeatable(job, index, inputs) if index in repeated else None
+        if reason is not None:
+            raise Unrepeatable(
+                f"{name}: {reason}, so a recomputation (segment = {job.segment}) would not repeat "
+                "its forward pass; choose segment = 0"
             )
         inputs = tuple(_made(shape, dtype, job) for shape, dtype, _ in shapes[index])
         differentiable = [spec.differentiable for spec in shapes[index]]

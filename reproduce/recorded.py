@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from reproduce import records
@@ -19,12 +19,18 @@ from reproduce.tracking import results_folder
 BEGIN, END = "<!-- {part} {table}: made by `make record` -->", "<!-- end of {part} -->"
 
 
-def record(found: Records, unfinished: Sequence[str] = (), root: Path = SOURCE) -> list[Path]:
+def record(
+    found: Records,
+    cells: Iterable[str] = (),
+    unfinished: Sequence[str] = (),
+    root: Path = SOURCE,
+) -> list[Path]:
     """Write the records to `results/recorded`, with them their summary as `<table>.md`, `claims.md`
     and the theory's runs if there are any, and the table's blocks of the README (without sweeps).
 
     Args:
-        unfinished: cells of the table without a finished run.
+        cells: those of the table, finished or not.
+        unfinished: the runs that it lacks.
 
     Returns the files written.
 
@@ -34,7 +40,7 @@ def record(found: Records, unfinished: Sequence[str] = (), root: Path = SOURCE) 
     folder, table = root / "results" / "recorded", found.table
     summary = f"{markdown(found.runs)}\n\n{origin(found.runs)}\n"
     main = f"{markdown(found.runs_of())}\n\n{origin(found.runs)}\n"
-    ruled = claims(found)
+    ruled = claims(found, cells)
     readme = root / "README.md"
     text = readme.read_text(encoding="utf-8")
     text = inserted(text, "results", table, main)

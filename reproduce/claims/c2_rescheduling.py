@@ -35,6 +35,8 @@ def claim(records: Records, cells: Collection[str] = ()) -> Claim:
         found += unfinished(records, cells, network, ("gpipe", "t1"), _paper(records, network))
         found += _utilization(used, network)
         lacking += missing(records, network, ("gpipe", "async", "t1"))
+        hogwild_rows = [f"hogwild{kind}{t1}" for kind in ("", "-lockfree") for t1 in ("", "+t1")]
+        lacking += [cell for cell in missing(records, network, hogwild_rows) if cell in cells]
     hogwild = _hogwild(records, shallow, cells)
     if not any(finding.paper == ALONE for finding in found):
         found.append(absent("t1 against async", ALONE))

@@ -29,10 +29,13 @@ def claim(records: Records, cells: Collection[str] = ()) -> Claim:
         found.append(absent(f"T1 against T1+T2 on {rules.DEEP}", PAPER))
         lacking = lacking or [f"a {rules.DEEP} at 150 stages with the rows gpipe, t1 and t1+t2"]
     swept = regimes(depth(records))
-    if swept.empty:
-        lacking.append("a sweep named depth, over stages, with the rows t1 and t1+t2")
     done = set(records.runs["cell"])
-    found += _sweep(rows(swept), sum(place(c)[1] == "depth" and c not in done for c in cells))
+    to_run = [cell for cell in cells if place(cell)[1] == "depth" and cell not in done]
+    if to_run:
+        lacking.append(f"{len(to_run)} cells of the sweep depth")
+    elif swept.empty:
+        lacking.append("a sweep named depth, over stages, with the rows t1 and t1+t2")
+    found += _sweep(rows(swept), len(to_run))
     found += _approximation(records)
     return Claim(
         "C3", "Discrepancy correction is required at depth", "strong", PAPER, tuple(found),

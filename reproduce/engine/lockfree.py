@@ -9,8 +9,8 @@ r takes mini-batches t = r, r + K, r + 2K, ...:
 
 No lock and no barrier from the first mini-batch to the last. The delay of an update is measured:
 how many updates others completed between the start of its read and the end of its write. In steady
-state every other worker writes once meanwhile, so its mean is K - 1: tau of T1, for every stage. The
-first K updates are not yet in it: they are counted, and left out of the mean.
+state every other worker writes once meanwhile, so its mean is K - 1: tau of T1, for every stage.
+The first K updates come before it: they are counted, and left out of the mean.
 Nothing of this is deterministic, except for K = 1, which is plain training.
 """
 

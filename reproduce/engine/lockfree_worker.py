@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from threading import Barrier, BrokenBarrierError
@@ -85,8 +84,14 @@ class LockFreeWorker:
             for weight, state in zip(stage.weights, stage.state, strict=True):
                 if state:
                     update.optimizer.state[weight] = state
-        for mine, theirs in self._buffers():
-            mine.set_(theirs)  # type: ignore[call-overload]
+        self._buffers = [
+            (stage.block.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2], theirs)
+            for stage in shared.stages
+            for (path, _), theirs in zip(stage.block.named_buffers(), stage.buffers, strict=True)
+        ]
+        """(module, name in it, the shared tensor)"""
+        for module, name, theirs in self._buffers:
+            getattr(module, name).set_(theirs)
 
     def run(self) -> None:
         """Mini-batches rank, rank + K, ... until the last, or until the run has diverged."""
@@ -143,17 +148,14 @@ class LockFreeWorker:
             self._share_buffers()
             return self.task.loss(boundary, target) / self.job.microbatches
 
-    def _buffers(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """(the private network's, the shared one), pair after pair."""
-        for stage in self.shared.stages:
-            yield from zip(stage.block.buffers(), stage.buffers, strict=True)
-
     def _share_buffers(self) -> None:
-        """What a unit put in the place of a buffer, in place of writing it, becomes its value."""
-        for mine, theirs in self._buffers():
+        """A tensor that a unit assigned to a buffer, in place of writing to it, is written to the
+        shared one, which takes its place again. (Not by `set_`: the graph may hold the other.)"""
+        for module, name, theirs in self._buffers:
+            mine = getattr(module, name)
             if mine.data_ptr() != theirs.data_ptr():
                 theirs.copy_(mine.detach())
-                mine.set_(theirs)  # type: ignore[call-overload]
+                setattr(module, name, theirs)
 
     def _measuring(self, inputs: Boundary) -> AbstractContextManager[object]:
         """Activations are measured on the first micro-batch: the shapes never change."""

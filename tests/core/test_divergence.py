@@ -54,6 +54,17 @@ def test_the_end_is_the_same_on_both_engines(method: str, step: int, workers: in
     assert found.last_finite_loss == expected.last_finite_loss
 
 
+@pytest.mark.parametrize("step", [WARMUP - 2, WARMUP - 1, WARMUP, STEPS - 2])
+@pytest.mark.parametrize("method", ["t1+t2", "t1+t2+t3"])
+def test_under_recompute(method: str, step: int) -> None:
+    """Two segments of three, cut by the borders of workers: the end falls into the warm-up, whose
+    recomputations are exact, and into the phase after it, whose recomputations T2 corrects."""
+    job = exploding(method, step, segment=3)
+    expected = run_reference(job)
+    assert (expected.status, expected.diverged_at) == ("diverged", step)
+    assert_same(run_pipeline(job, 4, max_send_delay=0.01), expected)
+
+
 @pytest.mark.parametrize("schedule", ["ticks", "1f1b"])
 def test_with_a_worker_for_every_stage(schedule: str) -> None:
     job = exploding("async", 2, schedule=schedule)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -338,6 +339,142 @@ def test_a_weight_as_it_is_or_as_a_view_is_taken_and_transparent(
     assert_same(run_pipeline(job, 2), run_reference(job))
 
 
+# Units that a recomputation would not repeat.
+
+
+class Centred(Linear):
+    """Divides by a running scale, as activation quantization and batch renormalization do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Boundary:
+        y = self.linear(x)
+        if self.training and not y.is_meta:
+            self.scale.mul_(0.9).add_(0.1 * y.detach().abs().mean())
+        return (torch.tanh(y / self.scale.clone()),)
+
+
+class LateCentred(Centred):
+    """The same, from the 5000th pass on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("passes", torch.tensor(0))
+
+    def forward(self, x: Tensor) -> Boundary:
+        (y,) = super().forward(x)
+        self.passes += 1
+        return (y if x.is_meta or self.passes > 5000 else torch.tanh(self.linear(x)),)
+
+
+class Remembers(Linear):
+    """Adds what it saw in the pass before, which is no buffer."""
+
+    def forward(self, x: Tensor) -> Boundary:
+        before, self.before = getattr(self, "before", torch.zeros(())), x.detach().mean()
+        return (self.linear(x) + (0.0 if x.is_meta else before),)
+
+
+class UnaskedDropout(Linear):
+    """A dropout that nobody is told of: no dropout_p."""
+
+    def forward(self, x: Tensor) -> Boundary:
+        return (F.dropout(self.linear(x), 0.5, self.training),)
+
+
+UNREPEATABLE: dict[str, tuple[type[Unit], str]] = {
+    "a running scale": (Centred, "each pass changes scale, which its output depends on"),
+    "one that starts late": (
+        LateCentred, "each pass changes scale and passes, which its output depends on",
+    ),
+    "spectral norm": (SpectralNorm, "each pass changes .*, which its output depends on"),
+    "no buffer": (Remembers, "keeps something that is no buffer"),
+    "unasked randomness": (UnaskedDropout, "draws random numbers without a dropout_p"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", [run_reference, partial(run_pipeline, workers=2)])
+@pytest.mark.parametrize("name", UNREPEATABLE)
+def test_what_a_recomputation_would_not_repeat_is_refused(
+    name: str, engine: Callable[[Job], object]
+) -> None:
+    unit, why = UNREPEATABLE[name]
+    with pytest.raises(EscapesInterception) as raised:
+        engine(job_with(unit, "gpipe", segment=1, optimizer=must_not_start))
+    (line,) = str(raised.value).splitlines()
+    assert re.fullmatch(
+        rf"unit 1 of test \({unit.__name__}\): .*{why}.*segment = 1.*choose segment = 0", line
+    )
+
+
+@pytest.mark.parametrize("method", ["gpipe", "pipedream", "async"])
+def test_a_running_scale_is_taken_where_nothing_is_recomputed(method: str) -> None:
+    """Forward passes come in the order of the micro-batches on both engines. With segments of two
+    in three stages, gpipe recomputes the last stage and the tick schedule does not."""
+    job = job_with(Centred, method)
+    assert_same(run_pipeline(job, 2), run_reference(job))
+    affine = partial(Affine, WIDTH, WIDTH)
+    last = replace(job, network=network(affine, affine, Centred), segment=2)
+    if method == "gpipe":
+        with pytest.raises(EscapesInterception, match="unit 2"):
+            run_reference(last)
+    else:
+        assert_same(run_pipeline(last, 2), run_reference(last))
+
+
+def test_why_a_running_scale_cannot_be_recomputed() -> None:
+    """N = 2 under gpipe: R(0) follows F(1), whose scale it meets."""
+    unit = Centred().train()
+    first, second = torch.linspace(-1, 1, WIDTH), torch.linspace(0, 9, WIDTH)
+    (forward,) = unit(first)
+    unit(second)
+    (again,) = unit(first)
+    assert not torch.allclose(forward, again)
+
+
+class Logs(Linear):
+    """Keeps its last inputs in a ring, as a memory bank does, and hands none of them on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("ring", torch.zeros(4, WIDTH))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, x: Tensor) -> Boundary:
+        if not x.is_meta:
+            self.ring[self.at.item()] = x.detach()[0]
+            self.at.copy_((self.at + 1) % 4)
+        return (self.linear(x),)
+
+
+class BatchNorm(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def forward(self, x: Tensor) -> Boundary:
+        return (torch.tanh(self.norm(self.linear(x))),)
+
+
+class Shifted(Linear):
+    """By a constant buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.linspace(0, 1, WIDTH))
+
+    def forward(self, x: Tensor) -> Boundary:
+        return (self.linear(x + self.shift),)
+
+
+@pytest.mark.parametrize("unit", [Logs, BatchNorm, Shifted], ids=lambda u: u.__name__)
+def test_buffers_that_no_output_depends_on_are_taken(unit: type[Unit]) -> None:
+    job = job_with(unit, "gpipe", segment=2)
+    assert_same(run_pipeline(job, 2), run_reference(job))
+
+
 @pytest.mark.parametrize(
     ("net", "task"),
     [
@@ -352,4 +489,5 @@ def test_a_weight_as_it_is_or_as_a_view_is_taken_and_transparent(
 def test_shipped_networks_are_taken(net: Any, task: Any, method: str) -> None:
     from reproduce.escapes import check
 
-    check(make_job(net, task, method))
+    for segment in (0, 2):
+        check(make_job(net, task, method, segment=segment))

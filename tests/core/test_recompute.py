@@ -38,7 +38,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from models.unit import Boundary, Unit
 from reproduce.discrepancy import Discrepancy
 from reproduce.engine import run_pipeline
-from reproduce.engine.flights import Keep
+from reproduce.engine.flights import Flights, Keep
 from reproduce.engine.stage import PipelineStage
 from reproduce.job import Job
 from reproduce.methods import METHODS, Method
@@ -85,6 +85,16 @@ def test_any_segment(method: str, stages: int, segment: int) -> None:
     expected = run_reference(job)
     assert_trained(expected, job)
     assert_same(run_pipeline(job, min(stages, 3)), expected)
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_a_worker_for_every_stage(method: str) -> None:
+    """P = 5, S = 3: every pass of a segment but its first gets its input by a message, and under
+    gpipe every stage recomputes from its own."""
+    job = make_job(dense(5), Regression, method, stages=5, segment=3, eval_every=5)
+    expected = run_reference(job)
+    assert_trained(expected, job)
+    assert_same(run_pipeline(job, 5, max_send_delay=LATE_S), expected)
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -332,6 +342,26 @@ def test_graphs_and_inputs_in_flight_are_those_of_the_formula(
             kept = 0  # one worker has all of a segment
         assert max(graphs for graphs, _ in held) == schedule.in_flight(i)
         assert max(inputs for _, inputs in held) == kept
+
+
+def test_one_worker_of_gpipe_holds_one_segment_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P = 8, S = 2, N = 4: one graph a stage is reported, which is what a device a stage holds; a
+    worker of all stages never has more than two at once."""
+    job = make_job(dense(8), Regression, "gpipe", stages=8, segment=2, microbatches=4, steps=2)
+    everyone: set[Flights] = set()
+    most, note = 0, Flights._note
+
+    def noted(self: Flights) -> None:
+        nonlocal most
+        everyone.add(self)
+        note(self)
+        most = max(most, sum(len(flights._graphs) for flights in everyone))
+
+    monkeypatch.setattr(Flights, "_note", noted)
+    _, worker = run_here(job)
+    held = [stage.flights.held for stage in worker.stages.values()]
+    assert sum(max(graphs for graphs, _ in of_stage) for of_stage in held) == 8
+    assert most == 2
 
 
 def test_activations_held_are_fewest_at_the_root_of_p() -> None:

@@ -201,6 +201,31 @@ def test_beam_search_stops_when_nothing_can_improve() -> None:
     assert shapes == [(1, 1), (2, 2), (2, 3)]  # 30 pieces could have been better
 
 
+def test_the_worst_complete_hypothesis_must_beat_the_beam_too() -> None:
+    """Two are complete after two pieces, [A] with log(.286)/2 = -.63 and the empty one with
+    log(.25) = -1.39; of the beam, (A, A) has log(.22)/2 = -.76 and goes on for sure. A search that
+    compares the beam with the best of the two ends here, and misses A^7 with log(.22)/8 = -.19."""
+    table = {(): {A: 0.55, EOS: 0.25, B: 0.2}, (A,): {EOS: 0.52, A: 0.4, B: 0.08}, (B,): {A: 1.0}}
+    table |= {(A,) * k: {A: 1.0} for k in range(2, 7)} | {(A,) * 7: {EOS: 1.0}}
+    forward, source = language(table), torch.ones(1, 1, dtype=torch.int64)
+    (found,) = beam_decode(forward, source, 8, width=2)
+    assert found == [A] * 7
+    assert score(forward, source[0], found, 1.0) > score(forward, source[0], [A], 1.0) + 0.4
+
+
+def test_the_search_ends_when_width_complete_ones_beat_the_beam() -> None:
+    """[B] with log(.36)/2 = -.51 and [A] with log(.204)/2 = -.795 are no worse than the beam's
+    log(.198)/2 = -.81, so the search ends, although A^7 would have log(.198)/8 = -.20: it is a
+    heuristic. At width 3 the third is not complete by then, and A^7 is found."""
+    table = {(): {A: 0.6, B: 0.4}, (A,): {EOS: 0.34, A: 0.33, B: 0.33}, (B,): {EOS: 0.9, A: 0.1}}
+    table |= {(A,) * k: {A: 1.0} for k in range(2, 7)} | {(A,) * 7: {EOS: 1.0}}
+    shapes: list[tuple[int, ...]] = []
+    forward = counted(language(table), shapes)
+    assert beam_decode(forward, torch.ones(1, 1), 8, width=2) == [[B]]
+    assert shapes == [(1, 1), (2, 2)]
+    assert beam_decode(forward, torch.ones(1, 1), 8, width=3) == [[A] * 7]
+
+
 def test_a_sentence_leaves_the_beam_when_it_is_done() -> None:
     shapes: list[tuple[int, ...]] = []
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from paper_figures import __main__ as command
 from paper_figures.figures import FIGURES
@@ -78,15 +79,46 @@ def test_a_figure_that_has_nothing_to_show(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is refused in a line, and one of older records does not stay behind."""
-    stale = results / "figures" / "c5.png"
-    stale.parent.mkdir(parents=True)
-    stale.write_bytes(b"older")
+    stale = [results / "figures" / f"c5.{ending}" for ending in ("png", "pdf")]
+    records.write(made([*cases.grid(), *cases.sweeps()]), results)
+    assert command.main(["c5", "--table", "made.toml"]) == 0
+    assert all(path.exists() for path in stale)
     records.write(made(cases.grid()), results)
     assert command.main(["c5", "--table", "made.toml"]) == 2
     assert "c5: not drawn: table made has no run of a sweep activations or cuts" in error(capsys)
-    assert not stale.exists()
+    assert not any(path.exists() for path in stale)
     assert command.main(["theory-regression", "--table", "made.toml"]) == 2
     assert "python -m reproduce theory" in error(capsys)
+
+
+def test_figures_of_another_table_are_not_deleted(results: Path) -> None:
+    """A small table that has nothing for a figure leaves the large one's where it is."""
+    records.write(made([*cases.grid(), *cases.sweeps()]), results)
+    assert command.main(["c5", "--table", "made.toml"]) == 0
+    drawn = [results / "figures" / f"c5.{ending}" for ending in ("png", "pdf")]
+    before = [path.read_bytes() for path in drawn]
+    (results.parent / "other.toml").write_text(cases.TOML)
+    records.write(made(cases.grid(), "other"), results)
+    assert command.main(["c5", "--table", "other.toml"]) == 2
+    assert [path.read_bytes() for path in drawn] == before
+    foreign = results / "figures" / "timeline.png"
+    foreign.write_bytes(b"somebody's own")
+    assert command.main(["timeline", "--table", "other.toml"]) == 2
+    assert foreign.read_bytes() == b"somebody's own"
+
+
+def test_figures_and_the_page_name_their_table(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "FIGURES", {name: FIGURES[name] for name in QUICK})
+    records.write(made([*cases.grid(), *cases.sweeps()]), results)
+    assert command.main(["--table", "made.toml"]) == 0
+    for name in QUICK:
+        with Image.open(results / "figures" / f"{name}.png") as image:
+            assert image.info["Title"] == f"{name} of table made"
+        pdf = (results / "figures" / f"{name}.pdf").read_bytes()
+        assert f"/Title ({name} of table made)".encode() in pdf
+    assert "<title>PipeMare, reproduced: made</title>" in (results / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

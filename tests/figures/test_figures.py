@@ -87,9 +87,60 @@ def test_frontier_of_c4() -> None:
     held = evidence.memory(material.records)
     total = held[(held["network"] == R50) & (held["method"] == "pipedream")]["total"].iloc[0]
     assert points(axes, marker("pipedream")) == [pytest.approx((total / 1e6, 95.5))]
-    assert [x for x, _ in points(axes, "x")] == [pytest.approx(3.0)]
+    assert points(axes, "x") == [], "where every run diverged, no memory was measured to the end"
+    assert f"diverged: {R50}/async (3 of 3)" in words(figure)
     over = held[(held["network"] == R50) & (held["method"] == "t1+t2")]["pipedream_over"].iloc[0]
     assert f"{R50} {over:.2f}" in words(figure)
+
+
+def test_a_row_that_lost_a_seed_is_a_cross_in_c4() -> None:
+    rows = cases.grid()
+    lost = next(row for row in rows if (row["method"], row["seed"]) == ("t1", 2))
+    lost |= {"status": "diverged", "final": None, "diverged_at": 9, "steps": 10}
+    axes = panel(claim4(cases.material(rows)), R50)
+    assert [x for x, _ in points(axes, "x")] == [pytest.approx(3.0)]
+
+
+def test_rows_of_other_settings_are_not_drawn_as_gaps() -> None:
+    rows = cases.grid()
+    for row in rows:
+        if (row["network"], row["method"]) == (R50, "t1"):
+            row["set_lr"] = 0.5
+    material = cases.material(rows)
+    figure = claim1(material)
+    assert points(panel(figure, f"{R50}: accuracy lost"), marker("t1")) == []
+    assert "of other settings" in words(figure)
+    for drawn in (figure, claim4(material), curves(material)):
+        assert f"rows of {R50} cannot be compared, they differ in lr = 0.01 and 0.5" in words(drawn)
+
+
+def test_c3_says_how_long_its_runs_are_and_what_they_learnt() -> None:
+    """Runs of 60 steps that end at chance are not called trained."""
+    rows = [row | {"steps": 60} for row in cases.sweeps()]
+    for row in rows:
+        row["final"] = None if row["status"] == "diverged" else 11.0
+    said = words(claim3(cases.material([*cases.grid(), *rows])))
+    assert "filled: does not diverge in 60 steps" in said
+    assert "Of the 3 runs that do not, none had learnt the task at the end" in said
+    assert "trained" not in said
+
+
+def test_c5_draws_a_series_a_method() -> None:
+    rows = cases.sweeps()
+    gpipe = [
+        row | {"method": "gpipe", "mlflow_run_id": f"g{j}", "memory_activations_peak": 10**6}
+        for j, row in enumerate(rows)
+        if row["variant"].startswith("activations") and not row["set_segment"]
+    ]
+    said = words(claim5(cases.material([*rows, *gpipe])))
+    assert "T1, batch 128, N = 16, kept: 2.00" in said
+    assert "GPipe, batch 128, N = 16, kept: 0.00" in said or "kept: -0.00" in said
+
+
+def test_c5_says_how_many_depths_a_fit_lacks() -> None:
+    """Many depths with several layers a stage are not `fewer than 3 depths`."""
+    rows = [row | {"units": 500} for row in cases.sweeps()]
+    assert "kept: no fit (0 of 3 depths)" in words(claim5(cases.material(rows)))
 
 
 def test_exponents_and_throughput_of_c5() -> None:

@@ -93,7 +93,8 @@ def test_claims_figures_runs_and_origin(pictures: list[Picture]) -> None:
 def test_missing_cells_are_listed(pictures: list[Picture]) -> None:
     rows = [row for row in cases.grid() if row["method"] != "pipedream"]
     said = " ".join(Page(report.page(cases.material(rows), pictures)).text)
-    assert "Cells without a finished run" in said and f"{R50}/pipedream" in said
+    assert "Runs of the table that are not finished" in said
+    assert all(f"{R50}/pipedream seed {seed}" in said for seed in range(3))
 
 
 def test_needs_nothing_from_elsewhere(pictures: list[Picture]) -> None:
@@ -132,6 +133,21 @@ def test_run_ids_lead_to_a_tracking_server(
     first = material.records.runs["mlflow_run_id"].iloc[0]
     links = {link["href"] for link in page.all("a")}
     assert f"https://mlflow.example/#/runs/{first}" in links
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["https://user:pw@mlflow.example:81/base/", "https://user:pw@mlflow.example:81/base?token=pw"],
+)
+def test_no_password_on_the_page(
+    uri: str, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page is made to be sent; what the store is reached with is not."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert report.tracking_server() == "https://mlflow.example:81/base"
+    text = report.page(cases.full(), pictures)
+    assert "https://mlflow.example:81/base/#/runs/" in text
+    assert "user:pw" not in text and "token" not in text
 
 
 @pytest.mark.parametrize("uri", ["sqlite:///mlflow.db", "postgresql://host/db", "/a/folder"])
