@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from reproduce import records
@@ -21,7 +21,7 @@ BEGIN, END = "<!-- {part} {table}: made by `make record` -->", "<!-- end of {par
 
 def record(
     found: Records,
-    cells: Iterable[str] = (),
+    cells: Collection[str] = (),
     unfinished: Sequence[str] = (),
     root: Path = SOURCE,
 ) -> list[Path]:

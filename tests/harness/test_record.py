@@ -191,7 +191,7 @@ def test_the_files_of_a_run_are_found_in_a_folder_that_was_moved(
     store = Store("small")
     assert [store.text(run, "words.txt") for run in runs(moved)] == ["one\nzwölf\n"] * 2
     assert not results.exists()
-    with pytest.raises(BadInput, match="lost its artifact gone.txt"):
+    with pytest.raises(BadInput, match=r"lost its artifact gone\.txt"):
         store.text(runs(moved)[0], "gone.txt")
 
 
