@@ -154,6 +154,6 @@ def _ratios(axes: Axes, found: DataFrame) -> None:
     axes.axhline(1, color=MUTED, ls="--", lw=0.8)
     axes.set_xlabel(r"delay $\tau_{fwd}$ of a stage (updates)")
     axes.set_ylabel(r"$\|u_{bkwd} - w_{fwd}\|\;/\;\|w - w_{fwd}\|$")
-    axes.set_ylim(0, 1.1 * max(1.0, found["ratio"].max()))
+    axes.set_ylim(0, 1.4 * max(1.0, found["ratio"].max()))
     axes.set_title(f"{groups[0][0][0]}: T2's error")
-    axes.legend(loc="best")
+    axes.legend(loc="upper right")

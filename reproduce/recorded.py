@@ -40,6 +40,10 @@ def record(
     folder, table = root / "results" / "recorded", found.table
     summary = f"{markdown(found.runs)}\n\n{origin(found.runs)}\n"
     main = f"{markdown(found.runs_of())}\n\n{origin(found.runs)}\n"
+    if unfinished:
+        main += (
+            f"\nNot in it: {len(unfinished)} runs of the table, named at the end of claims.md.\n"
+        )
     ruled = claims(found, cells)
     readme = root / "README.md"
     text = readme.read_text(encoding="utf-8")

@@ -64,3 +64,10 @@ def test_a_readme_without_the_place_is_left_alone(tmp_path: Path, text: str) -> 
         record(found(), root=tmp_path)
     assert path.read_text(encoding="utf-8") == text
     assert not (tmp_path / "results").exists()
+
+
+def test_what_a_recording_lacks_is_counted_where_it_is_read(tmp_path: Path) -> None:
+    path = readme(tmp_path, PLACES)
+    record(found(), unfinished=["a/t1 seed 1", "a/t2"], root=tmp_path)
+    assert "Not in it: 2 runs" in path.read_text(encoding="utf-8")
+    assert "`a/t1 seed 1`" in (tmp_path / "results/recorded/claims.md").read_text(encoding="utf-8")
