@@ -37,8 +37,9 @@ def test_a_lock_free_cell_from_end_to_end(cli, lockfree: Path, results: Path) ->
     assert (found["status"], found["steps"], found["workers"]) == ("finished", 6, 3)
     histogram = {entry["delay"]: entry["count"] for entry in found["delay_histogram"]}
     assert sum(histogram.values()) == 6
-    mean = sum(delay * count for delay, count in histogram.items()) / 6
-    assert [d["tau_fwd"] for d in found["delays"]] == [pytest.approx(mean)] * 8
+    (tau,) = {d["tau_fwd"] for d in found["delays"]}  # of the last 3: the first 3 fill the run
+    assert min(histogram) <= tau <= max(histogram)
+    assert 3 * tau <= sum(delay * count for delay, count in histogram.items())
     assert found["utilization"]["model_workers"] == found["utilization"]["model_stages"] == 1.0
     assert found["memory"]["stash"] == 3 * found["memory"]["weights"]
     (run,) = runs(results)
