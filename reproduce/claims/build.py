@@ -112,3 +112,42 @@ def missing(records: Records, network: str, methods: Iterable[str]) -> list[str]
     """The cells of these methods that the network has no finished run of."""
     there = set(records.runs_of(network=network)["method"])
     return [f"{network}/{method}" for method in methods if method not in there]
+
+
+def utilization_findings(
+    used: DataFrame, network: str, method: str, paper: str, why: str
+) -> list[Finding]:
+    """What `evidence.utilization` has of a method, if anything, as information."""
+    found = row(used, network=network, method=method)
+    if found is None or (math.isnan(found["over_stages"]) and not found["differ"]):
+        return []
+    return [
+        Finding(
+            what=f"{network}: utilization of {method} over gpipe's",
+            paper=paper,
+            measured=_utilization_text(found),
+            value=None if found["differ"] else found["over_stages"],
+            why=why,
+            cells=found["cells"],
+            runs=found["runs"],
+        )
+    ]
+
+
+def _utilization_text(found: Row) -> str:
+    """The model with a device a stage, and what was measured on the workers used, if gpipe's was
+    measured on the same."""
+    if found["differ"]:
+        return f"not compared; the rows differ in {found['differ']}"
+    told = (
+        f"{found['over_stages']:.2f} times by the model with one device a stage; P = "
+        f"{found['stages']}, N = {found['microbatches']}, amortised over the warm-up; "
+    )
+    if found["placed"]:
+        return f"{told}not compared on the workers used: {found['placed']}"
+    if math.isnan(found["over_measured"]):
+        return f"{told}not measured on the workers"
+    return (
+        f"{told}measured on {found['workers']} workers {found['measured']:.2f}, "
+        f"{found['over_measured']:.2f} times gpipe's"
+    )

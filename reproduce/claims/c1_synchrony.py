@@ -8,13 +8,23 @@ from collections.abc import Collection, Iterator
 from pandas import DataFrame
 
 from reproduce.claims import rules
-from reproduce.claims.build import Row, absent, gap_finding, missing, row, seeds, unfinished
+from reproduce.claims.build import (
+    Row,
+    absent,
+    gap_finding,
+    missing,
+    row,
+    seeds,
+    unfinished,
+    utilization_findings,
+)
 from reproduce.claims.evidence import gaps, networks, pipemare, time_to_target, utilization
 from reproduce.claims.finding import Claim, Finding
 from reproduce.records import Records
 
 QUALITY = "largest gap to synchronous training 0.1% top-1"
 SPEED = "up to 4.6 times the utilization of GPipe at the same quality"
+AMORTISED = "the model is arithmetic in N, P and the share of synchronous steps"
 
 
 def claim(records: Records, cells: Collection[str] = ()) -> Claim:
@@ -28,7 +38,7 @@ def claim(records: Records, cells: Collection[str] = ()) -> Claim:
             found.append(gap_finding(gap, rules.equal(gap), QUALITY))
         found += unfinished(records, cells, network, ("gpipe", method), QUALITY)
         found += _time(times, network, method)
-        found += _utilization(used, network, method)
+        found += utilization_findings(used, network, method, "up to 4.6 times", AMORTISED)
         lacking += missing(records, network, ("gpipe", method))
         if row(times, network=network) is None and len(records.runs_of(network=network)):
             lacking.append(f"{network}: a target, for time to target")
@@ -94,38 +104,4 @@ def _clock(mine: Row, base: Row) -> str:
         f"on the workers used {mine['speedup_workers']:.2f} times by utilization, "
         f"{mine['speedup_seconds']:.2f} times by the clock ({mine['seconds']:.0f} s, gpipe "
         f"{base['seconds']:.0f} s)"
-    )
-
-
-def _utilization(used: DataFrame, network: str, method: str) -> Iterator[Finding]:
-    found = row(used, network=network, method=method)
-    if found is None or (math.isnan(found["over_stages"]) and not found["differ"]):
-        return
-    yield Finding(
-        what=f"{network}: utilization of {method} over gpipe's",
-        paper="up to 4.6 times",
-        measured=utilization_text(found),
-        value=None if found["differ"] else found["over_stages"],
-        why="the model is arithmetic in N, P and the share of synchronous steps",
-        cells=found["cells"],
-        runs=found["runs"],
-    )
-
-
-def utilization_text(found: Row) -> str:
-    """The model with a device a stage, and what was measured on the workers used, if gpipe's was
-    measured on the same."""
-    if found["differ"]:
-        return f"not compared; the rows differ in {found['differ']}"
-    told = (
-        f"{found['over_stages']:.2f} times by the model with one device a stage; P = "
-        f"{found['stages']}, N = {found['microbatches']}, amortised over the warm-up; "
-    )
-    if found["placed"]:
-        return f"{told}not compared on the workers used: {found['placed']}"
-    if math.isnan(found["over_measured"]):
-        return f"{told}not measured on the workers"
-    return (
-        f"{told}measured on {found['workers']} workers {found['measured']:.2f}, "
-        f"{found['over_measured']:.2f} times gpipe's"
     )

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 
 from pandas import DataFrame
 
 from reproduce.claims import rules
-from reproduce.claims.build import Row, absent, gap_finding, missing, row, rows, unfinished
-from reproduce.claims.c1_synchrony import utilization_text
+from reproduce.claims.build import (
+    Row,
+    absent,
+    gap_finding,
+    missing,
+    row,
+    rows,
+    unfinished,
+    utilization_findings,
+)
 from reproduce.claims.evidence import gaps, measured_delays, networks, utilization
 from reproduce.claims.finding import Claim, Finding
 from reproduce.records import Records
@@ -20,6 +27,7 @@ SYNCHRONOUS = {
     "bleu": "34.1 BLEU with T1 alone, 34.5 synchronous",
 }
 HOGWILD = "T1 also improves Hogwild!"
+SEED_RATIO = "(N+P−1)/N: 7.6 is P = 107, N = 16"
 
 
 def claim(records: Records, cells: Collection[str] = ()) -> Claim:
@@ -33,7 +41,7 @@ def claim(records: Records, cells: Collection[str] = ()) -> Claim:
         found += unfinished(records, cells, network, ("async", "t1"), ALONE)
         found += _against_synchronous(synchronous, network)
         found += unfinished(records, cells, network, ("gpipe", "t1"), _paper(records, network))
-        found += _utilization(used, network)
+        found += utilization_findings(used, network, "t1", "7.6 times", SEED_RATIO)
         lacking += missing(records, network, ("gpipe", "async", "t1"))
         hogwild_rows = [f"hogwild{kind}{t1}" for kind in ("", "-lockfree") for t1 in ("", "+t1")]
         lacking += [cell for cell in missing(records, network, hogwild_rows) if cell in cells]
@@ -78,23 +86,6 @@ def _synchronous(metric: str) -> str:
 def _paper(records: Records, network: str) -> str:
     """The same of a network, by the metric of any of its runs."""
     return _synchronous(next(iter(records.runs_of(network=network)["metric"]), ""))
-
-
-def _utilization(of_all: DataFrame, network: str) -> list[Finding]:
-    used = row(of_all, network=network, method="t1")
-    if used is None or (math.isnan(used["over_stages"]) and not used["differ"]):
-        return []
-    return [
-        Finding(
-            what=f"{network}: utilization of t1 over gpipe's",
-            paper="7.6 times",
-            measured=utilization_text(used),
-            value=None if used["differ"] else used["over_stages"],
-            why="(N+P−1)/N: 7.6 is P = 107, N = 16",
-            cells=used["cells"],
-            runs=used["runs"],
-        )
-    ]
 
 
 def _hogwild(records: Records, shallow: list[str], cells: Collection[str]) -> list[Finding]:

@@ -49,6 +49,7 @@ class Worker:
         self._inbox: dict[tuple[str, int, int], Boundary] = {}
         self._loss: list[Boundary] = []
         self._due: list[PipelineStage] = []
+        self._passes = {"F": self._forward, "R": self._recompute, "B": self._backward}
         self.wall_s = 0.0
         self.timeline = Timeline(rank, self.first) if job.trace else None
         if transport is not None:
@@ -123,7 +124,7 @@ class Worker:
 
     def _pass(self, kind: str, stage: int, m: int, phase: Phase, sent: dict[str, Boundary]) -> None:
         """One pass of one micro-batch through one stage: F, R or B."""
-        run = {"F": self._forward, "R": self._recompute, "B": self._backward}[kind]
+        run = self._passes[kind]
         if self.timeline is None:
             run(stage, m, phase, sent)
             return

@@ -35,14 +35,6 @@ Cli = Callable[..., Result]
 
 
 @pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "results"
-    monkeypatch.setenv("REPRODUCE_RESULTS", str(folder))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return folder
-
-
-@pytest.fixture
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "small.toml"
     path.write_text(TABLE)

@@ -22,13 +22,11 @@ QUICK = ("claims", "c2", "schedule", "timeline")
 
 
 @pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def results(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The results folder, with a table `made` in the working directory beside it."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setenv("REPRODUCE_RESULTS", str(tmp_path / "results"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "made.toml").write_text(cases.TOML)
-    return tmp_path / "results"
+    return results
 
 
 def test_every_figure_and_the_report(

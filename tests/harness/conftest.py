@@ -46,14 +46,11 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def results(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The results folder of this test."""
-    folder = tmp_path / "results"
-    folder.mkdir()
-    shutil.copy(empty_store, folder / "mlflow.db")
-    monkeypatch.setenv("REPRODUCE_RESULTS", str(folder))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return folder
+def results(results: Path, empty_store: Path) -> Path:
+    """The results folder of this test, with a store."""
+    results.mkdir()
+    shutil.copy(empty_store, results / "mlflow.db")
+    return results
 
 
 @pytest.fixture
