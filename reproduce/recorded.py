@@ -25,8 +25,9 @@ def record(
     unfinished: Sequence[str] = (),
     root: Path = SOURCE,
 ) -> list[Path]:
-    """Write the records to `results/recorded`, with them their summary as `<table>.md`, `claims.md`
-    and the theory's runs if there are any, and the table's blocks of the README (without sweeps).
+    """Write the records to `results/recorded` and their summary as `<table>.md`. For a table that
+    the README has places for also its blocks there (without sweeps), `claims.md`, and the theory's
+    runs if there are any.
 
     Args:
         cells: those of the table, finished or not.
@@ -35,32 +36,37 @@ def record(
     Returns the files written.
 
     Raises:
-        BadInput: the README has no place for this table.
+        BadInput: the README has one of the table's two places only.
     """
     folder, table = root / "results" / "recorded", found.table
     summary = f"{markdown(found.runs)}\n\n{origin(found.runs)}\n"
+    readme = root / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    if not any(BEGIN.format(part=part, table=table) in text for part in ("results", "claims")):
+        return [*records.write(found, folder), _written(folder / f"{table}.md", summary)]
     main = f"{markdown(found.runs_of())}\n\n{origin(found.runs)}\n"
     if unfinished:
         main += (
             f"\nNot in it: {len(unfinished)} runs of the table, named at the end of claims.md.\n"
         )
     ruled = claims(found, cells)
-    readme = root / "README.md"
-    text = readme.read_text(encoding="utf-8")
     text = inserted(text, "results", table, main)
     text = inserted(text, "claims", table, claims_table(ruled) + "\n")
-    paths = records.write(found, folder)
-    for path, content in (
-        (folder / f"{table}.md", summary),
-        (folder / "claims.md", claims_markdown(ruled, found, unfinished)),
-        (readme, text),
-    ):
-        path.write_text(content, encoding="utf-8")
-        paths.append(path)
+    paths = [
+        *records.write(found, folder),
+        _written(folder / f"{table}.md", summary),
+        _written(folder / "claims.md", claims_markdown(ruled, found, unfinished)),
+        _written(readme, text),
+    ]
     theory = results_folder() / "theory.csv"
     if theory.exists():
         paths.append(Path(shutil.copy(theory, folder)))
     return paths
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def inserted(readme: str, part: str, table: str, text: str) -> str:

@@ -55,10 +55,17 @@ def test_uncommitted_code_is_told(tmp_path: Path) -> None:
     assert "with changes" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "text", ["", PLACES.replace("embedded", "x"), PLACES.partition("<!-- claims")[0]]
-)
-def test_a_readme_without_the_place_is_left_alone(tmp_path: Path, text: str) -> None:
+def test_a_table_without_a_place_in_the_readme_is_recorded_beside_it(tmp_path: Path) -> None:
+    path = readme(tmp_path, PLACES)
+    written = record(replace(found(), table="search"), root=tmp_path)
+    assert path.read_text(encoding="utf-8") == PLACES
+    folder = tmp_path / "results/recorded"
+    assert {folder / "search.csv", folder / "search.md"} <= set(written)
+    assert not (folder / "claims.md").exists()
+
+
+@pytest.mark.parametrize("text", [PLACES.partition("<!-- claims")[0], PLACES[len(PLACES) // 2 :]])
+def test_a_readme_with_half_of_the_places_is_left_alone(tmp_path: Path, text: str) -> None:
     path = readme(tmp_path, text)
     with pytest.raises(BadInput, match=r"no place for (results|claims) of embedded"):
         record(found(), root=tmp_path)
