@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed-from-pyproject
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help venv reproduce cell results record figures test bench ui
+.PHONY: help venv reproduce cell tune results record figures test bench ui
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -26,6 +26,10 @@ reproduce: $(STAMP) ## every unfinished cell of a table, claims, figures: make r
 cell: $(STAMP) ## one cell: make cell CELL=digits-resnet50/t1+t2 [TABLE=embedded]
 	$(if $(CELL),,$(error which cell? make cell CELL=name; `python -m reproduce list` names them))
 	$(BIN)/python -m reproduce run '$(CELL)' --table $(TABLE)
+
+tune: $(STAMP) ## hyperparameters of one cell: make tune CELL=digits-resnet50/t1+t2 [TRIALS=30 TABLE=embedded]
+	$(if $(CELL),,$(error which cell? make tune CELL=name; `python -m reproduce list` names them))
+	$(BIN)/python -m ablations tune '$(CELL)' --table $(TABLE) $(if $(TRIALS),--trials $(TRIALS))
 
 results: $(STAMP) ## the records of a table as CSV and as a printed table
 	$(BIN)/python -m reproduce results --table $(TABLE)
@@ -51,5 +55,7 @@ bench: $(STAMP) ## side-by-side benchmark, on an idle machine; JSON=FILE writes 
 	$(BIN)/python -m reproduce bench $(if $(JSON),--json '$(JSON)')
 
 ui: $(STAMP) ## MLflow's UI over the store
+	@echo "The studies of make tune, beside it: $(BIN)/pip install -e '.[dashboard]', and then"
+	@echo "  $(BIN)/optuna-dashboard sqlite:///$${REPRODUCE_RESULTS:-results}/tuning.db"
 	$(BIN)/mlflow ui --backend-store-uri \
 	  "$${MLFLOW_TRACKING_URI:-sqlite:///$${REPRODUCE_RESULTS:-results}/mlflow.db}"

@@ -5,42 +5,14 @@ Slow imports wait for the command that needs them.
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
-from typer.core import TyperGroup
 
+from reproduce.command_line import TableOption, make_app
 from reproduce.errors import BadInput
 
-
-class OneLineErrors(TyperGroup):
-    """Bad input is one line on standard error and exit code 2."""
-
-    def main(self, *args: Any, **extra: Any) -> Any:
-        extra["standalone_mode"] = False
-        try:
-            code = super().main(*args, **extra)
-        except BadInput as error:
-            message, code = str(error), 2
-        except typer.TyperException as error:
-            message, code = f"{error.format_message().rstrip('.')}; see --help", error.exit_code
-        except typer.Abort:
-            message, code = "interrupted", 130
-        else:
-            sys.exit(code or 0)
-        typer.echo(f"error: {' '.join(message.split())}", err=True)
-        sys.exit(code)
-
-
-app = typer.Typer(
-    cls=OneLineErrors,
-    help="PipeMare, reproduced: cells of a table of experiments, run and recorded.",
-    add_completion=False,
-    rich_markup_mode=None,
-)
-
-TableOption = Annotated[str, typer.Option(help="A shipped table, or a path to one.")]
+app = make_app("PipeMare, reproduced: cells of a table of experiments, run and recorded.")
 
 
 @app.command("list")

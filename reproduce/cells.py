@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from models.unit import Network
 from reproduce.errors import BadInput, choose
@@ -81,6 +81,8 @@ def unread(method: Method) -> frozenset[str]:
     keys: set[str] = set() if method.warmup else {"sync_steps"}
     if not (method.learning_rate or method.correction or method.delays):
         keys |= {"annealing_steps", "decay"}
+    if not method.learning_rate:
+        keys |= {"t1_exponent", "t1_floor"}
     if method.synchronous or method.lockfree:
         keys.add("schedule")
     keys.add("workers" if method.lockfree else "lockfree_workers")
@@ -109,7 +111,7 @@ def make(
     return cell
 
 
-def explain(error: ValidationError, kind: type[Workload]) -> str:
+def explain(error: ValidationError, kind: type[BaseModel]) -> str:
     """The first thing pydantic found, in one line with its mend; a misspelt key before all."""
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     key, value = ".".join(map(str, first["loc"])), first["input"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Mapping, Sequence
 
 from reproduce.cells import Cell
 from reproduce.escapes import EscapesInterception
@@ -14,14 +15,18 @@ from reproduce.report import Report, numbers, report
 from reproduce.store import Store
 from reproduce.train import train
 
-EXIT = {"finished": 0, "diverged": 0, "failed": 1, "refused": 2, "killed": 130}
+EXIT = {"finished": 0, "diverged": 0, "pruned": 0, "failed": 1, "refused": 2, "killed": 130}
 """Exit code by how a run ended"""
-STATES = {"finished": "FINISHED", "diverged": "FINISHED", "killed": "KILLED"}
+STATES = {"finished": "FINISHED", "diverged": "FINISHED", "pruned": "KILLED", "killed": "KILLED"}
 """MLflow's word for it; FAILED for the rest"""
 
 
-class Both(Observer):
-    """The store and the progress display hear the same."""
+class Pruned(Exception):
+    """Raised by an observer to end the run that it watches; the message says why."""
+
+
+class All(Observer):
+    """The store, the progress display and whoever else watches hear the same."""
 
     def __init__(self, *observers: Observer) -> None:
         self.observers = observers
@@ -35,8 +40,19 @@ class Both(Observer):
             observer.on_metric(step, value)
 
 
-def execute(cell: Cell, job: Job, store: Store, progress: Progress) -> tuple[Report, str]:
+def execute(
+    cell: Cell,
+    job: Job,
+    store: Store,
+    progress: Progress,
+    tags: Mapping[str, str] | None = None,
+    watchers: Sequence[Observer] = (),
+) -> tuple[Report, str]:
     """Train the cell. Returns its report and how it ended, a key of `EXIT`.
+
+    Args:
+        tags: further ones of the run in the store.
+        watchers: hear what the run tells, after it was recorded; one may raise `Pruned`.
 
     Errors and an interrupt end the run in the store as well, and are told through `progress`.
     """
@@ -45,16 +61,19 @@ def execute(cell: Cell, job: Job, store: Store, progress: Progress) -> tuple[Rep
         "device": job.device,
         "resolution": task.resolution(),
         "signature": getattr(task, "signature", ""),
+        **(tags or {}),
     }
     recorder, started = store.start(cell, task.metric, facts), time.monotonic()
     progress.begin(cell, task.metric)
     end, error, outcome = "failed", "", None
     try:
-        outcome = train(cell, job, Both(recorder, progress))
+        outcome = train(cell, job, All(recorder, progress, *watchers))
         recorder.outcome(outcome)
         end = outcome.status
     except KeyboardInterrupt:
         end, error = "killed", "interrupted"
+    except Pruned as stop:
+        end, error = "pruned", str(stop)
     except (EscapesInterception, WorkerFailed) as raised:
         end = "refused" if isinstance(raised, EscapesInterception) else "failed"
         error = str(raised)

@@ -42,6 +42,9 @@ class Job:
     """K of T1"""
     decay: float = 0.1
     """D of T2"""
+    t1_exponent: float = 1.0
+    t1_floor: float = 1.0
+    """T1's extension, see `rescheduling`; off at 1 and 1"""
     sync_steps: int = 0
     """W of T3; read only by methods with a warm-up"""
     schedule: Literal["ticks", "1f1b"] = "ticks"

@@ -147,6 +147,8 @@ def _context(
         tau_recomp=recompute_delay(job, stage, tau_fwd),
         annealing_steps=job.annealing_steps,
         decay=job.decay,
+        t1_exponent=job.t1_exponent,
+        t1_floor=job.t1_floor,
         seed=job.seed,
         weights=weights,
     )

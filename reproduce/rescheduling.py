@@ -4,6 +4,9 @@
 
 over K annealing steps, with tau_i = tau_fwd,i in updates and k counted from the first asynchronous
 step. The floor at 1 and the start of k are assumed.
+
+An extension that is off by default, for tuning: max(tau_i, floor)^{e p_k}, the paper's form where
+e = floor = 1.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ class Rescheduling:
     def __init__(self, context: StageContext) -> None:
         self.tau = float(context.tau_fwd)
         self.annealing_steps = context.annealing_steps
+        self.strength, self.floor = context.t1_exponent, context.t1_floor
 
     def factor(self, k: int) -> float:
-        return float(max(self.tau, 1.0) ** -exponent(k, self.annealing_steps))
+        power = self.strength * exponent(k, self.annealing_steps)
+        return float(max(self.tau, self.floor) ** -power)

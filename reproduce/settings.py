@@ -39,6 +39,10 @@ class Settings(BaseModel):
 
     annealing_steps: Count = 0
     """K of T1; 0: no rescheduling"""
+    t1_exponent: Annotated[float, Field(ge=0)] = 1.0
+    """e of T1: an extension, the paper's form at 1"""
+    t1_floor: Annotated[float, Field(ge=1)] = 1.0
+    """smallest delay that T1 divides by, in updates: an extension"""
     decay: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """D of T2"""
     sync_steps: Count = 0

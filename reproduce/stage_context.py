@@ -26,5 +26,9 @@ class StageContext:
     seed: int
     weights: Sequence[Tensor] = field(default=(), repr=False)
     """The stage's parameters, live"""
+    t1_exponent: float = 1.0
+    """e of T1, an extension"""
+    t1_floor: float = 1.0
+    """The smallest tau that T1 divides by (updates)"""
     tau_recomp: Fraction | None = None
     """Mean delay of the weights that a recomputation reads (updates); None: there is none"""

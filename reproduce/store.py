@@ -16,6 +16,7 @@ from reproduce.tracking import (
     MlflowException,
     Param,
     Run,
+    opening,
     results_folder,
     tracking_uri,
 )
@@ -42,11 +43,11 @@ class Store:
         """Raises BadInput where there is no such store and none can be made."""
         self.uri = tracking_uri()
         try:
-            if self.uri.startswith("sqlite:"):
-                results_folder().mkdir(parents=True, exist_ok=True)
-            self.client = MlflowClient(self.uri)
-            with few_retries():
-                self.experiment_id = self._experiment(table)
+            # MLflow makes a database's tables at the first use of it.
+            with opening() if self.uri.startswith("sqlite:") else contextlib.nullcontext():
+                self.client = MlflowClient(self.uri)
+                with few_retries():
+                    self.experiment_id = self._experiment(table)
         except (MlflowException, OSError) as error:
             first = str(error).strip().split("\n")[0]
             raise BadInput(

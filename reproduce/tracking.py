@@ -6,7 +6,11 @@ The one place that imports it, so that its settings are made before.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
@@ -23,6 +27,7 @@ __all__ = [
     "Param",
     "Run",
     "RunTag",
+    "opening",
     "results_folder",
     "tracking_uri",
 ]
@@ -31,6 +36,15 @@ __all__ = [
 def results_folder() -> Path:
     """`REPRODUCE_RESULTS`, or results/ in the working directory."""
     return Path(os.environ.get("REPRODUCE_RESULTS") or "results")
+
+
+@contextmanager
+def opening() -> Iterator[None]:
+    """One process at a time opens a store: the first one makes its tables."""
+    folder = results_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".opening.lock"):
+        yield
 
 
 def tracking_uri() -> str:

@@ -25,6 +25,8 @@ def make_job(cell: Cell) -> Job:
         scheduler=scheduler(s),
         annealing_steps=s.annealing_steps,
         decay=s.decay,
+        t1_exponent=s.t1_exponent,
+        t1_floor=s.t1_floor,
         sync_steps=s.sync_steps,
         schedule=s.schedule,
         segment=s.segment,

@@ -12,9 +12,9 @@ from reproduce import summary
 
 OWN = frozenset(
     {
-        "annealing_steps", "decay", "sync_steps", "schedule", "segment", "lockfree_workers",
-        "engine", "workers", "threads", "trace", "measure_discrepancy", "eval_every",
-        "target", "seed",
+        "annealing_steps", "decay", "t1_exponent", "t1_floor", "sync_steps", "schedule", "segment",
+        "lockfree_workers", "engine", "workers", "threads", "trace", "measure_discrepancy",
+        "eval_every", "target", "seed",
     }
 )  # fmt: skip
 """Settings that rows may differ in: what a method alone reads (K, D, W, its schedule, recompute,

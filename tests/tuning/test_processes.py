@@ -1,0 +1,103 @@
+"""Several processes on one study, and one that is killed, on the real engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from ..harness.conftest import TABLE, runs
+
+CELL = "digits-resnet50/t1"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    text = TABLE.replace("workers = 2", 'engine = "reference"').replace("steps = 6", "steps = 3")
+    path.write_text(text.replace("stages = 8", "stages = 2").replace('["gpipe", ', "["))
+    return path
+
+
+def start(table: Path, trials: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "ablations", "tune", CELL, "--table", str(table)]
+    options = ["--trials", str(trials), "--best", "0"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*command, *options], env=environment, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+
+
+def study(results: Path) -> optuna.Study:
+    return optuna.load_study(
+        study_name=f"tiny: {CELL}", storage=f"sqlite:///{results / 'tuning.db'}"
+    )
+
+
+def test_eight_processes_with_five_trials_each(results: Path, tiny: Path) -> None:
+    (results / "mlflow.db").unlink()  # they also race to make the store
+    processes = [start(tiny, 5) for _ in range(8)]
+    outputs = [process.communicate(timeout=400)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 8, "\n".join(outputs)
+    assert not any("locked" in output for output in outputs)
+    trials = study(results).get_trials()
+    assert [trial.number for trial in trials] == list(range(40))
+    assert {trial.state for trial in trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
+    assert len({trial.user_attrs["process"] for trial in trials}) > 1
+    found = runs(results, "tiny tuning")
+    children = [run for run in found if "trial" in run.data.tags]
+    assert sorted(int(run.data.tags["trial"]) for run in children) == list(range(40))
+    assert len(found) == 41 and not [run for run in found if run.info.status == "RUNNING"]
+
+
+def test_killed_in_the_middle_the_same_command_keeps_the_total(results: Path, tiny: Path) -> None:
+    total = 6
+    first = start(tiny, total)
+    deadline = time.monotonic() + 120
+    while not (_ended(results) >= 2 and _running(results)):
+        assert first.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    before = _ended(results)
+    assert before < total
+    second = start(tiny, total)
+    output = second.communicate(timeout=200)[0]
+    assert second.returncode == 0, output
+    trials = study(results).get_trials()
+    assert [trial.number for trial in trials] == list(range(len(trials)))
+    assert _ended(results) == total
+    failed = [trial for trial in trials if trial.state == TrialState.FAIL]
+    assert len(failed) == 1  # the one that was cut off, tried again with the same values
+    assert any(t.params == failed[0].params for t in trials[failed[0].number + 1 :])
+    assert not [run for run in runs(results, "tiny tuning") if run.info.status == "RUNNING"]
+
+
+def _ended(results: Path) -> int:
+    return _count(results, TrialState.COMPLETE) + _count(results, TrialState.PRUNED)
+
+
+def _running(results: Path) -> int:
+    """Trials that have begun their run."""
+    try:
+        trials = study(results).get_trials(states=(TrialState.RUNNING,))
+    except (KeyError, optuna.exceptions.OptunaError):
+        return 0
+    return sum("process" in trial.user_attrs and bool(trial.params) for trial in trials)
+
+
+def _count(results: Path, state: TrialState) -> int:
+    if not (results / "tuning.db").exists():
+        return 0
+    try:
+        return len(study(results).get_trials(states=(state,)))
+    except Exception:  # the study is just being made
+        return 0
