@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Literal
 
 import typer
 
 from reproduce.command_line import TableOption, make_app
+
+STARTED = time.time()
+"""Before the slow imports: commands that are started together are told by it"""
 
 app = make_app("Ablations of a table's cells.")
 
@@ -49,9 +53,11 @@ def tune(
 ) -> None:
     """Search a cell's hyperparameters with Optuna. The same command goes on where it stopped."""
     from ablations.tuning.command import Request, run_tune
+    from ablations.tuning.outcome import Conclusion
 
     request = Request(table, cell, space, storage, study, sampler, pruner)
-    raise typer.Exit(run_tune(request, trials, jobs, best, seeds, write, record))
+    conclusion = Conclusion(best, seeds, write, record)
+    raise typer.Exit(run_tune(request, STARTED, trials, jobs, conclusion))
 
 
 if __name__ == "__main__":

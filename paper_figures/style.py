@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 from pandas import Series
 
 from reproduce.claims import Verdict
@@ -170,7 +170,9 @@ def log_scale(axes: Axes) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     low, high = axes.get_ylim()
-    axes.yaxis.set_minor_formatter("{x:g}" if high < 5 * low else NullFormatter())
+    if high < 20 * low:  # else there may be no power of ten to label
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def absent(axes: Axes, text: str) -> None:

@@ -53,8 +53,9 @@ def draw(
         pictures["importance"] = importances(importance)
     if len(shown):
         pictures["slices"] = slices(shown, keys, logarithmic, metric)
-    if len(keys) > 1 and (shown["state"] == "complete").sum() >= ENOUGH:
-        pictures["contours"] = contours(shown, keys, logarithmic, metric)
+    numeric = [key for key in keys if pd.api.types.is_numeric_dtype(shown[key])]
+    if len(numeric) > 1 and (shown["state"] == "complete").sum() >= ENOUGH:
+        pictures["contours"] = contours(shown, numeric, logarithmic, metric)
     paths = []
     for name, figure in pictures.items():
         for ending in ENDINGS:
@@ -86,7 +87,7 @@ def slices(
     panels = figure.subplots(1, len(keys), sharey=True, squeeze=False)[0]
     for axes, key in zip(panels, keys, strict=True):
         _points(axes, trials, key, None)
-        _scale(axes, trials, key, logarithmic, "x")
+        _scale(axes, key, logarithmic, "x")
         axes.set_xlabel(key)
     panels[0].set_ylabel(f"{metric} (%)")
     _legend(figure, panels[0])
@@ -96,10 +97,11 @@ def slices(
 def contours(
     trials: DataFrame, keys: Sequence[str], logarithmic: Collection[str], metric: str
 ) -> Figure:
-    """The value over each pair of settings, between the trials that got to the end."""
-    pairs = [pair for pair in combinations(keys, 2) if _numbers(trials, pair)]
-    columns = min(3, len(pairs)) or 1
-    lines = -(-len(pairs) // columns) or 1
+    """The value over each pair of two or more numeric settings, between the trials that got to
+    the end."""
+    pairs = list(combinations(keys, 2))
+    columns = min(3, len(pairs))
+    lines = -(-len(pairs) // columns)
     figure = style.canvas(min(style.TEXT_WIDTH, 0.8 + 2.2 * columns), 0.4 + 2.0 * lines)
     panels = figure.subplots(lines, columns, squeeze=False).flat
     ended = trials[trials["state"] == "complete"]
@@ -108,8 +110,8 @@ def contours(
     for axes, (x, y) in zip(panels, pairs, strict=False):
         filled = _filled(axes, ended, x, y, logarithmic, np.linspace(low, high, 9)) or filled
         _points(axes, trials, x, y)
-        _scale(axes, trials, x, logarithmic, "x")
-        _scale(axes, trials, y, logarithmic, "y")
+        _scale(axes, x, logarithmic, "x")
+        _scale(axes, y, logarithmic, "y")
         axes.set(xlabel=x, ylabel=y)
     for axes in figure.axes[len(pairs) :]:
         axes.set_axis_off()
@@ -131,11 +133,16 @@ def _points(axes: Axes, trials: DataFrame, x: str, y: str | None) -> None:
         some = trials[trials["state"] == state]
         if len(some):
             axes.scatter(
-                some[x].astype(object if some[x].dtype == object else float),
+                _plain(some[x]),
                 some["value"] if y is None else some[y],
                 color=colour, marker=marker, s=16, label=label, linewidths=0.4,
                 edgecolors="white", zorder=3,
             )  # fmt: skip
+
+
+def _plain(values: pd.Series) -> pd.Series:
+    """Numbers as they are, anything else as words."""
+    return values.astype(float if pd.api.types.is_numeric_dtype(values) else str)
 
 
 def _filled(
@@ -160,12 +167,8 @@ def _flat(values: pd.Series, key: str, logarithmic: Collection[str]) -> np.ndarr
     return np.log(numbers) if key in logarithmic else numbers
 
 
-def _numbers(trials: DataFrame, keys: Sequence[str]) -> bool:
-    return all(pd.api.types.is_numeric_dtype(trials[key]) for key in keys)
-
-
-def _scale(axes: Axes, trials: DataFrame, key: str, logarithmic: Collection[str], of: str) -> None:
-    if key in logarithmic and _numbers(trials, [key]):
+def _scale(axes: Axes, key: str, logarithmic: Collection[str], of: str) -> None:
+    if key in logarithmic:
         getattr(axes, f"set_{of}scale")("log")
         axis = getattr(axes, f"{of}axis")
         axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=9))

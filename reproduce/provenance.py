@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -19,9 +20,14 @@ SOURCE = Path(__file__).parent.parent
 
 
 def command() -> str:
-    """The command line of this process, with a bare `python`."""
+    """The command line of this process, with a bare `python` and no password."""
     interpreter, *arguments = sys.orig_argv
-    return shlex.join([Path(interpreter).name, *arguments])
+    return without_passwords(shlex.join([Path(interpreter).name, *arguments]))
+
+
+def without_passwords(text: str) -> str:
+    """`scheme://user:password@host` without the password."""
+    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
 
 
 @lru_cache

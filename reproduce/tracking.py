@@ -40,7 +40,11 @@ def results_folder() -> Path:
 
 @contextmanager
 def opening() -> Iterator[None]:
-    """One process at a time opens a store: the first one makes its tables."""
+    """One process at a time opens a store: the first one makes its tables. Not for long work.
+
+    Raises:
+        OSError: the results folder cannot be written.
+    """
     folder = results_folder()
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".opening.lock"):

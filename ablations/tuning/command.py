@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -13,29 +12,24 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from ablations.tuning import outcome, spaces
+from ablations.tuning.commands import Command
 from ablations.tuning.parent import Parent
 from ablations.tuning.rows import check_target
 from ablations.tuning.spaces import Space
-from ablations.tuning.study import (
-    OPEN,
-    Command,
-    connect,
-    default_storage,
-    me,
-    open_study,
-    repair,
-    retry,
-    waiting,
-)
-from ablations.tuning.trial import Objective, Superfluous, TrialFailed
+from ablations.tuning.storage import NothingWaiting, connect, default_storage
+from ablations.tuning.study import OPEN, open_study, repair, retry
+from ablations.tuning.trial import Objective, TrialFailed
 from reproduce.cells import Cell
 from reproduce.run import terminable
 from reproduce.store import Store
 from reproduce.tables import load
+from reproduce.tracking import opening
 from reproduce.train import prepare
 
 TRIALS = 30
 """Where the command line says nothing"""
+PATIENCE_S = 30.0
+"""How long helpers get to close their runs after an interrupt"""
 
 
 @dataclass(frozen=True)
@@ -55,30 +49,18 @@ class Request:
 class Opened:
     """All that a process needs to work on a study."""
 
-    request: Request
-    cell: Cell = field(init=False)
-    space: Space = field(init=False)
-    store: Store = field(init=False)
-    storage: BaseStorage = field(init=False)
-    study: Study = field(init=False)
+    cell: Cell
+    space: Space
+    store: Store
+    storage: BaseStorage
+    study: Study
 
-    def __post_init__(self) -> None:
-        """Raises BadInput."""
-        request = self.request
-        table = load(request.table)
-        self.cell = table.cell(request.cell)
-        self.space = spaces.load(self.cell, request.space)
-        prepare(self.cell)
-        self.storage = connect(request.storage or default_storage())
-        self.study = open_study(
-            request.study or f"{table.name}: {self.cell.name}",
-            self.storage,
-            self.cell,
-            self.space,
-            request.sampler,
-            request.pruner,
-        )
-        self.store = Store(f"{table.name} tuning")
+    def points(self, sampler: str) -> list[dict[str, Any]]:
+        """The first trials: the cell's own settings, or all those of a grid."""
+        if sampler == "grid":
+            return self.space.grid()
+        own = self.space.own(self.cell)
+        return [own] if own is not None else []
 
     def work(self, parent: str) -> int:
         """Take trials until none is waiting; how many runs failed."""
@@ -86,99 +68,130 @@ class Opened:
         failed: list[int] = []
 
         def failures(study: Study, trial: FrozenTrial) -> None:
-            if trial.state == TrialState.FAIL and "status" in trial.user_attrs:
+            if trial.state == TrialState.FAIL:
                 failed.append(trial.number)
-                retry(study, trial)
+                if trial.user_attrs.get("status") == "failed":
+                    retry(study, trial)
 
-        while waiting(self.study):
+        while True:
             try:
                 self.study.optimize(
-                    objective, n_trials=1, catch=(Superfluous, TrialFailed), callbacks=[failures]
+                    objective, n_trials=1, catch=(TrialFailed,), callbacks=[failures]
                 )
+            except NothingWaiting:
+                return len(failed)
             except KeyboardInterrupt:
                 if objective.number >= 0:
-                    retry(self.study, self.study.trials[objective.number])
+                    retry(self.study, self.study.get_trials()[objective.number])
                 raise
-        return len(failed)
+
+
+def open_request(request: Request) -> Opened:
+    """Raises BadInput."""
+    table = load(request.table)
+    cell = table.cell(request.cell)
+    space = spaces.load(cell, request.space)
+    prepare(cell)
+    store = Store(f"{table.name} tuning")
+    with opening():
+        storage = connect(request.storage or default_storage())
+        name = request.study or f"{table.name}: {cell.name}"
+        study = open_study(name, storage, cell, space, request.sampler, request.pruner)
+    return Opened(cell, space, store, storage, study)
 
 
 def run_tune(
     request: Request,
+    started: float,
     trials: int | None,
     jobs: int,
-    best: int,
-    seeds: int,
-    write: str | None,
-    record: bool,
+    conclusion: outcome.Conclusion,
 ) -> int:
     """Returns the exit code: 0, 1 where a run failed, 130 after an interrupt.
+
+    Args:
+        started: when this command began, seconds since the epoch.
 
     Raises:
         BadInput: before any trial starts.
     """
-    if write is not None:
-        check_target(write, load(request.table).cell(request.cell).name)
-    opened = Opened(request)
-    points, exact = _points(opened, request.sampler)
-    total = (min(trials, len(points)) if trials else len(points)) if exact else trials or TRIALS
-    parent = Parent(opened.store, opened.study)
+    if conclusion.write is not None:
+        check_target(conclusion.write, load(request.table).cell(request.cell).name)
+    opened = open_request(request)
+    if request.pruner != "none" and not opened.cell.settings.eval_every:
+        print(f"{opened.cell.name}: eval_every = 0, so nothing can be pruned half-way")
+    points, exact = opened.points(request.sampler), request.sampler == "grid"
+    total = min(trials or len(points), len(points)) if exact else trials or TRIALS
+    with opening():
+        parent = Parent(opened.store, opened.study)
+    end = "FAILED"
     try:
         with terminable():
-            failed = _search(opened, parent.run_id, points, total, exact, jobs)
+            failed = _search(opened, request, parent.run_id, Command(opened.study, started),
+                             points, total, exact, jobs)  # fmt: skip
             left = opened.study.get_trials(deepcopy=False, states=OPEN)
             if left:
                 print(f"{len(left)} trials are still with other processes; the last one sums up")
-                return 1 if failed else 0
-            outcome.conclude(opened.cell, opened.space, opened.study, opened.store,
-                             parent, best, seeds, write, record)  # fmt: skip
+            else:
+                failed += outcome.conclude(
+                    opened.cell, opened.space, opened.study, opened.store, parent, conclusion
+                )
+        end = "FINISHED"
     except KeyboardInterrupt:
-        parent.close("KILLED")
+        end = "KILLED"
         print("interrupted; the same command goes on from here")
         return 130
-    parent.close("FINISHED")
+    finally:
+        parent.close(end)
     return 1 if failed else 0
-
-
-def _points(opened: Opened, sampler: str) -> tuple[list[dict[str, Any]], bool]:
-    """The first trials, and whether there are no others: the cell's own settings, or a grid."""
-    if sampler == "grid":
-        return opened.space.grid(), True
-    own = opened.space.own(opened.cell)
-    return [own] if own is not None else [], False
 
 
 def _search(
     opened: Opened,
+    request: Request,
     parent: str,
+    command: Command,
     points: list[dict[str, Any]],
     trials: int,
     exact: bool,
     jobs: int,
 ) -> int:
-    """Ask for trials and work until there are none left; how many runs of this process failed."""
+    """Ask for trials and work until there are none left; how many runs failed."""
     study = opened.study
-    repaired = opened.store.repair() + repair(study, opened.storage)
-    if repaired:
-        print(f"{study.study_name}: took up what {repaired} processes that died had left")
-    command = Command(study, me())
-    asked = command.ask(points, trials, exact)
+    with opening():
+        closed, repaired = opened.store.repair(), repair(study, opened.storage)
+        asked = command.ask(points, trials, exact)
+    if closed or repaired:
+        print(f"{study.study_name}: took up {repaired} trials and {closed} runs of dead processes")
     there = len(study.get_trials(deepcopy=False))
     print(f"{study.study_name}: {asked} trials to do, {there - asked} there already", flush=True)
-    helpers = [_start(_help, opened.request, parent) for _ in range(jobs - 1)]
+    failed = _together(opened, request, parent, jobs)
+    while repair(study, opened.storage):  # somebody else died meanwhile
+        failed += opened.work(parent)
+    command.done()
+    return failed
+
+
+def _together(opened: Opened, request: Request, parent: str, jobs: int) -> int:
+    """Work in so many processes, this one among them; how many runs and processes failed."""
+    helpers = [_start(request, parent) for _ in range(jobs - 1)]
     try:
         failed = opened.work(parent)
         for helper in helpers:
             helper.join()
+    except KeyboardInterrupt:
+        for helper in helpers:
+            helper.join(PATIENCE_S)  # a terminal has told them as well
+        raise
     finally:
         for helper in helpers:
             helper.terminate()
             helper.join()
-    command.done()
     return failed + sum(bool(helper.exitcode) for helper in helpers)
 
 
-def _start(target: Callable[..., None], *arguments: Any) -> BaseProcess:
-    process = get_context("spawn").Process(target=target, args=arguments)
+def _start(request: Request, parent: str) -> BaseProcess:
+    process = get_context("spawn").Process(target=_help, args=(request, parent))
     process.start()
     return process
 
@@ -187,6 +200,7 @@ def _help(request: Request, parent: str) -> None:
     """Another process on the same study."""
     with terminable():
         try:
-            raise SystemExit(1 if Opened(request).work(parent) else 0)
+            failed = open_request(request).work(parent)
         except KeyboardInterrupt:
             raise SystemExit(130) from None
+    raise SystemExit(1 if failed else 0)

@@ -35,14 +35,22 @@ def check_target(file: str, cell: str) -> str:
     text = path.read_text(encoding="utf-8")
     if cell in tomllib.loads(text).get("cell", {}):
         raise BadInput(f'--write {file}: [cell."{cell}"] is there already; change it by hand')
+    try:
+        tomllib.loads(_with(text, row(cell, {}, "a trial")))
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"--write {file}: no section can be added to it: {error}") from error
     return text
+
+
+def _with(text: str, row: str) -> str:
+    return f"{text.rstrip()}\n\n{row}"
 
 
 def add(file: str, cell: str, row: str) -> None:
     """Add a row at the end of a table, whose other lines stay as they are. Raises BadInput."""
-    path, text = Path(file), check_target(file, cell)
-    changed = f"{text.rstrip()}\n\n{row}"
+    path, changed = Path(file), _with(check_target(file, cell), row)
     parse(changed, path.stem)
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(changed, encoding="utf-8")
-    new.replace(path)
+    try:
+        path.write_text(changed, encoding="utf-8")  # through links, and its permissions stay
+    except OSError as error:
+        raise BadInput(f"--write {file}: {error.strerror}; the row is printed above") from error

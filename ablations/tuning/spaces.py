@@ -52,9 +52,18 @@ class Space:
     def __init__(self, distributions: Mapping[str, BaseDistribution], points: Mapping[str, int]):
         self.distributions, self._points = dict(distributions), dict(points)
 
-    def suggest(self, trial: Trial) -> dict[str, Any]:
-        """The settings of a trial."""
-        return rounded({key: self._suggest(trial, key, d) for key, d in self.distributions.items()})
+    def suggest(self, trial: Trial, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a trial; `given`: those it was asked for with."""
+        sampled = {key: self._suggest(trial, key, d) for key, d in self.distributions.items()}
+        return self.values(sampled, given)
+
+    def values(self, sampled: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """What a trial runs with: what was given as it is, other reals to four significant digits,
+        which a table can name."""
+        return {
+            key: given.get(key, _rounded(value, self.distributions[key]))
+            for key, value in sampled.items()
+        }
 
     def _suggest(self, trial: Trial, key: str, distribution: BaseDistribution) -> Any:
         match distribution:
@@ -91,9 +100,10 @@ class Space:
         return {key: _told(d) for key, d in self.distributions.items()}
 
 
-def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a trial runs with: four significant digits, which a table can name."""
-    return {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in values.items()}
+def _rounded(value: Any, distribution: BaseDistribution) -> Any:
+    if not isinstance(distribution, FloatDistribution):
+        return value
+    return min(max(float(f"{value:.4g}"), distribution.low), distribution.high)
 
 
 def _spread(low: float, high: float, log: bool, points: int) -> list[float]:

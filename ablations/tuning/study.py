@@ -7,10 +7,11 @@ processes, and a command that was killed goes on where it stopped.
 
 from __future__ import annotations
 
-import random
+import datetime
 import uuid
 import warnings
 from collections.abc import Mapping
+from functools import lru_cache
 from os import getpid
 from typing import Any
 
@@ -19,13 +20,7 @@ from optuna import Study
 from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.storages import (
-    BaseStorage,
-    JournalStorage,
-    RDBStorage,
-    RetryHeartbeatStaleTrialCallback,
-)
-from optuna.storages.journal import JournalFileBackend, JournalRedisBackend
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from ablations.tuning.spaces import Space
@@ -33,53 +28,27 @@ from reproduce import provenance
 from reproduce.cells import Cell
 from reproduce.errors import BadInput
 from reproduce.settings import PLACEMENT
-from reproduce.tracking import opening, results_folder
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-warnings.filterwarnings("ignore", category=ExperimentalWarning)
-# Heartbeats, and a second try for a trial whose process died, have been experimental since 2.8.
+warnings.filterwarnings("ignore", category=ExperimentalWarning)  # heartbeats, since 2.9
 
-HEARTBEAT_S, GRACE_S = 30, 150
-"""A trial on another machine that gave no sign of life for so long is retried"""
-BUSY_S = 120
-"""How long to wait for others' writes to a SQLite file"""
+GRACE_S = 150
+"""A trial that gave no sign of life for so long is retried"""
 ASKED = "asked"
-"""Marks the trials that were asked for, with the values that were given"""
-DONE = (TrialState.COMPLETE, TrialState.PRUNED)
+"""The mark of a trial: the values that it was asked for with"""
+AGAIN = "again"
+"""The mark of a second try: the number of the first"""
+ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 OPEN = (TrialState.WAITING, TrialState.RUNNING)
 
 
-def default_storage() -> str:
-    return f"sqlite:///{results_folder().resolve() / 'tuning.db'}"
-
-
-def connect(url: str) -> BaseStorage:
-    """The storage at a URL of SQLAlchemy's or of Redis; a bare path is a journal file.
-
-    Raises:
-        BadInput: there is none and none can be made.
-    """
-    retry = RetryHeartbeatStaleTrialCallback(max_retry=1)
+@lru_cache
+def me() -> str:
+    """A name for this process that no other one ever had."""
     try:
-        if "://" not in url:
-            return JournalStorage(JournalFileBackend(url))
-        if url.startswith("redis"):
-            return JournalStorage(JournalRedisBackend(url))
-        local = url.startswith("sqlite")
-        if local:
-            results_folder().mkdir(parents=True, exist_ok=True)
-        return RDBStorage(
-            url,
-            engine_kwargs={"connect_args": {"timeout": BUSY_S}} if local else None,
-            heartbeat_interval=HEARTBEAT_S,
-            grace_period=GRACE_S,
-            heartbeat_stale_trial_callback=retry,
-        )
-    except Exception as error:  # SQLAlchemy's, a driver's or the file system's
-        first = str(error).strip().split("\n")[0]
-        raise BadInput(
-            f"--storage {url}: {first}; give a path or a URL that Optuna knows"
-        ) from error
+        return provenance.process(getpid()) or uuid.uuid4().hex
+    except OSError:  # no /proc
+        return uuid.uuid4().hex
 
 
 def open_study(
@@ -90,25 +59,24 @@ def open_study(
     Raises:
         BadInput: it is about something else; names the difference.
     """
-    with opening():
-        study = optuna.create_study(
-            storage=storage,
-            study_name=name,
-            sampler=_sampler(sampler),
-            pruner=_pruner(pruner, cell),
-            direction="maximize",  # every task's metric is better where it is higher
-            load_if_exists=True,
-        )
-        asked = {"space": space.told(), "cell": {"name": cell.name, **_fixed(cell, space)}}
-        for part, new in asked.items():
-            old = study.user_attrs.get(part)
-            if old is None:
-                study.set_user_attr(part, new)
-            elif old != new:
-                raise BadInput(
-                    f"study {name}: its {part} has changed: {_difference(old, new)}; go back, or "
-                    "start another study with --study NAME"
-                )
+    study = optuna.create_study(
+        storage=storage,
+        study_name=name,
+        sampler=_sampler(sampler),
+        pruner=_pruner(pruner, cell),
+        direction="maximize",  # every task's metric is better where it is higher
+        load_if_exists=True,
+    )
+    asked = {"space": space.told(), "cell": {"name": cell.name, **_fixed(cell, space)}}
+    for part, new in asked.items():
+        old = study.user_attrs.get(part)
+        if old is None:
+            study.set_user_attr(part, new)
+        elif old != new:
+            raise BadInput(
+                f"study {name}: its {part} has changed: {_difference(old, new)}; go back, or start "
+                "another study with --study NAME"
+            )
     return study
 
 
@@ -149,87 +117,70 @@ def _difference(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     return "; ".join(said)
 
 
-# What is asked for.
+def given(trial: FrozenTrial | optuna.Trial) -> dict[str, Any]:
+    """The values that a trial was asked for with; empty where the sampler found them all."""
+    return dict(trial.user_attrs.get(ASKED, {}))
 
 
-def me() -> str:
-    """A name for this process that no other one ever had."""
-    try:
-        return provenance.process(getpid()) or uuid.uuid4().hex
-    except OSError:
-        return uuid.uuid4().hex
+def asked_for(study: Study, points: list[dict[str, Any]], trials: int, exact: bool) -> int:
+    """Put so many trials into the queue; how many.
 
-
-class Command:
-    """One command at work on a study: what it asks for, and that it is there.
-
-    A command alone goes on to its total. One that finds others at work adds its trials to theirs,
-    and one that finds that another died takes its place.
+    Args:
+        points: values of the first trials of a study; the sampler finds those of the rest.
+        exact: the points are all there is to try, each once.
     """
+    tried = [given(trial) for trial in _counted(study)]
+    new = [point for point in points if point not in tried]
+    asked = (new if exact else new + [{}] * trials)[:trials]
+    for point in asked:
+        study.enqueue_trial(point, user_attrs={ASKED: point})
+    return len(asked)
 
-    def __init__(self, study: Study, name: str) -> None:
-        self.study, self._key = study, f"command {name}"
 
-    def _says(self, state: str, key: str | None = None) -> None:
-        self.study.set_user_attr(key or self._key, state)
+def missing(study: Study, points: list[dict[str, Any]], trials: int, exact: bool) -> int:
+    """How many trials the study lacks of a total; with `exact`, of these points."""
+    there = [trial for trial in _counted(study) if not exact or given(trial) in points]
+    return max(0, trials - len(there))
 
-    def ask(self, points: list[dict[str, Any]], trials: int, exact: bool) -> int:
-        """Put what is missing of so many trials into the queue; how many.
 
-        Args:
-            points: values of the first trials; the sampler finds those of the rest.
-            exact: the points are all there is to try, each once.
-        """
-        self._says("starts")
-        others = {
-            key: state
-            for key, state in self.study.user_attrs.items()
-            if key.startswith("command ") and key != self._key and state in ("starts", "works")
-        }
-        gone = {key for key in others if provenance.process_is_gone(key.removeprefix("command "))}
-        died = [key for key in gone if others[key] == "works"]
-        if died:
-            self._says("was continued", random.choice(died))
-        there = [t for t in self.study.get_trials(deepcopy=False) if t.state != TrialState.FAIL]
-        tried = [trial.user_attrs.get(ASKED) for trial in there]
-        new = [point for point in points if point not in tried]
-        add_to_others = len(others) > len(gone) and not died and not exact
-        missing = trials if add_to_others else max(0, trials - len(there))
-        for point in (new + [{}] * missing)[:missing]:
-            self.study.enqueue_trial(point, user_attrs={ASKED: point})
-        self._says("works")
-        return missing
-
-    def done(self) -> None:
-        self._says("is done")
+def _counted(study: Study) -> list[FrozenTrial]:
+    """All trials that did not fail."""
+    return [t for t in study.get_trials(deepcopy=False) if t.state != TrialState.FAIL]
 
 
 def repair(study: Study, storage: BaseStorage) -> int:
-    """Trials of processes on this machine that died: failed, and each tried once more; how many."""
-    found = 0
+    """Trials whose process is gone or silent: failed, and each tried once more; how many.
+
+    Of processes on this machine that is known at once; of others where the storage has heartbeats
+    (a database), after `GRACE_S`.
+    """
+    before = len(study.get_trials(deepcopy=False, states=(TrialState.FAIL,)))
+    optuna.storages.fail_stale_trials(study)
     study_id = storage.get_study_id_from_name(study.study_name)
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        if not provenance.process_is_gone(trial.user_attrs.get("process", "")):
+        if not _is_gone(trial):
             continue
         trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
         try:
             storage.set_trial_state_values(trial_id, TrialState.FAIL)
         except UpdateFinishedTrialError:
             continue  # another process was first
-        retry(study, trial)
-        found += 1
-    return found
+        retry(study, study.get_trials()[trial.number])
+    return len(study.get_trials(deepcopy=False, states=(TrialState.FAIL,))) - before
+
+
+def _is_gone(trial: FrozenTrial) -> bool:
+    if "process" in trial.user_attrs:
+        return provenance.process_is_gone(trial.user_attrs["process"])
+    # Taken, and never begun: its process died in between, or is about to write its name.
+    taken = trial.datetime_start
+    return taken is not None and datetime.datetime.now() - taken > datetime.timedelta(seconds=10)
 
 
 def retry(study: Study, trial: FrozenTrial) -> None:
-    """Put a trial that was cut off back into the queue, with the same values; once."""
-    RetryHeartbeatStaleTrialCallback(max_retry=1)(study, trial)
-
-
-def waiting(study: Study) -> bool:
-    return bool(study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
-
-
-def finished(study: Study) -> list[FrozenTrial]:
-    """Finished and pruned trials, by number."""
-    return study.get_trials(deepcopy=False, states=DONE)
+    """Put a failed trial back into the queue with the same values, unless it was a second try."""
+    if trial.state != TrialState.FAIL or AGAIN in trial.user_attrs:
+        return
+    if any(t.user_attrs.get(AGAIN) == trial.number for t in study.get_trials(deepcopy=False)):
+        return
+    study.enqueue_trial(dict(trial.params), user_attrs={ASKED: given(trial), AGAIN: trial.number})

@@ -9,8 +9,9 @@ import optuna
 from optuna import Study, Trial
 
 from ablations.tuning.spaces import Space
-from ablations.tuning.study import ASKED, me
+from ablations.tuning.study import given, me
 from reproduce.cells import Cell, override
+from reproduce.errors import BadInput
 from reproduce.execute import Pruned, execute
 from reproduce.job import Observer
 from reproduce.progress import make_progress
@@ -18,15 +19,11 @@ from reproduce.store import Store
 from reproduce.train import prepare
 
 WORST = 0.0
-"""What a diverged trial is worth: metrics are percentages"""
-
-
-class Superfluous(Exception):
-    """A trial that nobody asked for: the last one in the queue went to another process."""
+"""What a diverged trial is worth from the step on at which it diverged: metrics are percentages"""
 
 
 class TrialFailed(Exception):
-    """The run of a trial failed; the study goes on."""
+    """A trial without a result; the study goes on."""
 
 
 class Watcher(Observer):
@@ -52,25 +49,34 @@ class Objective:
 
     def __call__(self, trial: Trial) -> float:
         """Raises:
-        Superfluous, TrialFailed: no value; Optuna's `TrialPruned`, and KeyboardInterrupt.
+        TrialFailed: no value; Optuna's `TrialPruned`, also for a run that diverged, which is then
+            worth `WORST`; KeyboardInterrupt.
         """
-        if ASKED not in trial.user_attrs:
-            raise Superfluous
         self.number = trial.number
         trial.set_user_attr("process", me())
-        cell = trial_cell(self.cell, trial.number, self.space.suggest(trial))
+        values = self.space.suggest(trial, given(trial))
+        try:
+            cell = trial_cell(self.cell, trial.number, values)
+            job = prepare(cell)
+        except BadInput as error:  # a value between the ends that the cell cannot take
+            trial.set_user_attr("status", "refused")
+            print(error)
+            raise TrialFailed(str(error)) from error
         tags = self._tags | {"trial": str(trial.number)}
         with make_progress([cell]) as progress:
             watcher = Watcher(trial, cell.settings.steps)
-            found, end = execute(cell, prepare(cell), self.store, progress, tags, [watcher])
+            found, end = execute(cell, job, self.store, progress, tags, [watcher])
         trial.set_user_attr("status", end)
         trial.set_user_attr("mlflow_run_id", found["mlflow_run_id"])
+        trial.set_user_attr("seconds", found["wall_s"])
         match end:
             case "finished":
                 return float(found["metric"]["final"])
             case "diverged":
+                # Pruned, not complete: what it scored before must not set the others' median.
                 trial.set_user_attr("diverged_at", found["diverged_at"])
-                return WORST
+                trial.report(WORST, found["diverged_at"] + 1)
+                raise optuna.TrialPruned
             case "pruned":
                 raise optuna.TrialPruned
             case "killed":

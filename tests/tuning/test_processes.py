@@ -52,6 +52,7 @@ def test_eight_processes_with_five_trials_each(results: Path, tiny: Path) -> Non
     assert [trial.number for trial in trials] == list(range(40))
     assert {trial.state for trial in trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
     assert len({trial.user_attrs["process"] for trial in trials}) > 1
+    assert len({trial.user_attrs["mlflow_run_id"] for trial in trials}) == 40
     found = runs(results, "tiny tuning")
     children = [run for run in found if "trial" in run.data.tags]
     assert sorted(int(run.data.tags["trial"]) for run in children) == list(range(40))

@@ -9,6 +9,7 @@ import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
+from reproduce import provenance
 from reproduce.tables import load
 
 from ..harness.conftest import WORKER_DIED, runs
@@ -80,11 +81,12 @@ def test_a_diverged_trial_is_the_worst_and_the_study_goes_on(
     done = tune(CELL, "--table", table, "--space", path, "--sampler", "grid", *QUICK)
     assert done.exit_code == 0, done.output
     good, bad, fair = trials(results)
-    assert (bad.state, bad.value, bad.user_attrs["diverged_at"]) == (TrialState.COMPLETE, 0.0, 4)
-    assert bad.intermediate_values == {3: 99.0}  # it did well before, and is not taken for good
+    # It did well before, and is not taken for good: neither it nor, by the median, what it scored.
+    assert (bad.state, bad.value, bad.user_attrs["diverged_at"]) == (TrialState.PRUNED, 0.0, 4)
+    assert bad.intermediate_values == {3: 99.0, 5: 0.0}
     assert good.value == pytest.approx(90.0) and fair.value == pytest.approx(70.0)
     row = list(csv.DictReader((results / "tuning" / "small-digits-resnet50-t1+t2.csv").open()))[1]
-    assert (row["state"], row["diverged_at"]) == ("diverged", "4.0")
+    assert (row["state"], row["diverged_at"], row["value"]) == ("diverged", "4.0", "")
     assert "trial 0" in done.output and "decay = 0.3" in done.output
     assert [r.data.tags["status"] for r in children(results)] == [
         "finished", "diverged", "finished",
@@ -185,6 +187,64 @@ def test_a_lucky_trial_is_found_out_at_fresh_seeds(
     count = len(engine.jobs)
     assert tune(*command).exit_code == 0
     assert len(engine.jobs) == count  # they are there already
+
+
+def test_a_trial_whose_fresh_runs_fail_does_not_win(
+    tune, table: Path, results: Path, engine: Engine, tmp_path: Path
+) -> None:
+    path = choices(tmp_path, 0.1, 0.3)
+    engine.failures = {4: WORKER_DIED, 5: WORKER_DIED}  # two trials, two runs of its own settings
+    done = tune(CELL, "--table", table, "--space", path, "--sampler", "grid", "--seeds", 2)
+    assert done.exit_code == 1
+    assert "none over 0 seeds, 2 failed" in done.output
+    assert "The cell's own settings are the best of these." in done.output
+
+
+def test_values_given_are_used_as_they_are_and_sampled_ones_can_be_written_down(
+    tune, table: Path, results: Path, engine: Engine, space: Path
+) -> None:
+    table.write_text(table.read_text().replace("decay = 0.1", "decay = 0.123456"))
+    tune(CELL, "--table", table, "--trials", 4, "--space", space, *QUICK)
+    own, *others = [job.decay for job in engine.jobs]
+    assert own == 0.123456
+    assert all(float(f"{decay:.4g}") == decay for decay in others)
+    assert len(set(others)) == 3
+
+
+def test_a_value_that_the_cell_cannot_take_fails_its_trial_alone(
+    tune, table: Path, results: Path, engine: Engine, tmp_path: Path
+) -> None:
+    path = tmp_path / "batch.toml"
+    path.write_text('["t1+t2"]\nbatch_size = { low = 32, high = 36, points = 3 }\n')
+    done = tune(CELL, "--table", table, "--space", path, "--sampler", "grid", *QUICK)
+    assert done.exit_code == 1
+    assert "batch_size = 34" in done.output or "does not divide batch_size = 34" in done.output
+    states = [t.state for t in trials(results)]
+    assert states == [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE]
+
+
+def test_words_can_be_searched_and_drawn(
+    tune, table: Path, results: Path, engine: Engine, tmp_path: Path
+) -> None:
+    path = tmp_path / "words.toml"
+    path.write_text(
+        '["t1+t2"]\ndecay = { choices = [0.2, 0.3] }\n'
+        'lr_schedule = { choices = ["constant", "cosine"] }\n'
+    )
+    done = tune(CELL, "--table", table, "--space", path, "--sampler", "grid", *QUICK)
+    assert done.exit_code == 0, done.output
+    assert 'lr_schedule = "co' in done.output
+    assert any(p.name.endswith("slices.png") for p in (results / "figures").iterdir())
+
+
+def test_a_password_is_told_nobody(
+    tune, table: Path, results: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "postgresql://me:secret@nowhere.invalid/studies"
+    done = tune(CELL, "--table", table, "--storage", url)
+    assert done.exit_code == 2 and "secret" not in done.output
+    monkeypatch.setattr("sys.orig_argv", ["python", "-m", "ablations", "tune", "--storage", url])
+    assert provenance.command().endswith("postgresql://me:***@nowhere.invalid/studies")
 
 
 def test_the_tuned_row_is_added_to_a_table(
