@@ -12,6 +12,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from reproduce.errors import BadInput
+
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
@@ -43,12 +45,22 @@ def opening() -> Iterator[None]:
     """One process at a time opens a store: the first one makes its tables. Not for long work.
 
     Raises:
-        OSError: the results folder cannot be written.
+        BadInput: the results folder cannot be written.
     """
     folder = results_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".opening.lock"):
+    lock = FileLock(folder / ".opening.lock")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise BadInput(
+            f"results folder {folder}: {error.strerror}; set REPRODUCE_RESULTS to one that can be "
+            "written"
+        ) from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def tracking_uri() -> str:

@@ -17,7 +17,7 @@ from ablations.tuning.parent import Parent
 from ablations.tuning.rows import check_target
 from ablations.tuning.spaces import Space
 from ablations.tuning.storage import NothingWaiting, connect, default_storage
-from ablations.tuning.study import OPEN, open_study, repair, retry
+from ablations.tuning.study import OPEN, open_study, repair, retry, tried_again
 from ablations.tuning.trial import Objective, TrialFailed
 from reproduce.cells import Cell
 from reproduce.run import terminable
@@ -80,6 +80,10 @@ class Opened:
                 )
             except NothingWaiting:
                 return len(failed)
+            except Exception:
+                # This machine may have slept so long that others gave its trial up.
+                if not tried_again(self.study, objective.number):
+                    raise
             except KeyboardInterrupt:
                 if objective.number >= 0:
                     retry(self.study, self.study.get_trials()[objective.number])

@@ -181,6 +181,11 @@ def retry(study: Study, trial: FrozenTrial) -> None:
     """Put a failed trial back into the queue with the same values, unless it was a second try."""
     if trial.state != TrialState.FAIL or AGAIN in trial.user_attrs:
         return
-    if any(t.user_attrs.get(AGAIN) == trial.number for t in study.get_trials(deepcopy=False)):
+    if tried_again(study, trial.number):
         return
     study.enqueue_trial(dict(trial.params), user_attrs={ASKED: given(trial), AGAIN: trial.number})
+
+
+def tried_again(study: Study, number: int) -> bool:
+    """Whether a trial was failed, by whomever, and is in the queue once more or was."""
+    return any(t.user_attrs.get(AGAIN) == number for t in study.get_trials(deepcopy=False))

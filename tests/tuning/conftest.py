@@ -35,6 +35,8 @@ class Engine:
         self.jobs: list[Job] = []
         self.failures: dict[int, BaseException] = {}
         """By the number of the run, from 0"""
+        self.meanwhile: dict[int, Callable[[], None]] = {}
+        """What happens elsewhere during that run"""
 
     def __call__(self, job: Job, workers: int, observer: Observer, threads: int) -> Outcome:
         number = len(self.jobs)
@@ -47,6 +49,8 @@ class Engine:
             if bad:
                 outcome.status = "diverged"
                 break
+            if step == 1 and number in self.meanwhile:
+                self.meanwhile[number]()
             if step == 3 and number in self.failures:
                 raise self.failures[number]
             if (step + 1) % 3 == 0:

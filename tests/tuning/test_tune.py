@@ -9,6 +9,8 @@ import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
+from ablations.tuning.storage import connect, default_storage
+from ablations.tuning.study import retry
 from reproduce import provenance
 from reproduce.tables import load
 
@@ -153,6 +155,32 @@ def test_a_failed_run_is_tried_once_more(
     assert trials(results)[3].params == trials(results)[1].params
     assert tune(*command).exit_code == 0
     assert len(engine.jobs) == 4
+
+
+def test_a_trial_that_others_gave_up_is_left_to_them(
+    tune, table: Path, results: Path, engine: Engine, space: Path
+) -> None:
+    """A machine that sleeps gives no sign of life, and goes on as if nothing had been."""
+
+    def give_up() -> None:
+        study = optuna.load_study(study_name=STUDY, storage=connect(default_storage()))
+        (trial,) = study.get_trials(states=(TrialState.RUNNING,))
+        study.tell(trial.number, state=TrialState.FAIL)
+        retry(study, study.get_trials()[trial.number])
+
+    engine.meanwhile = {1: give_up}
+    done = tune(CELL, "--table", table, "--trials", 3, "--space", space, *QUICK)
+    assert done.exit_code == 0, done.output
+    states = [t.state for t in trials(results)]
+    assert states == [TrialState.COMPLETE, TrialState.FAIL, *[TrialState.COMPLETE] * 2]
+
+
+def test_a_results_folder_that_cannot_be_written_is_refused(
+    tune, table: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRODUCE_RESULTS", str(table / "below-a-file"))
+    done = tune(CELL, "--table", table)
+    assert done.exit_code == 2 and "REPRODUCE_RESULTS" in done.output and not engine.jobs
 
 
 def test_a_changed_space_or_cell_is_refused_with_the_difference(
