@@ -7,9 +7,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 from filelock import FileLock
 from optuna import Study
 from pandas import DataFrame
@@ -23,6 +21,7 @@ from reproduce.cells import Cell
 from reproduce.progress import clock
 from reproduce.provenance import SOURCE
 from reproduce.store import Store
+from reproduce.summary import aligned
 from reproduce.tracking import results_folder
 from reproduce.train import prepare
 
@@ -106,7 +105,7 @@ def told(
     share: Mapping[str, float],
 ) -> tuple[str, str]:
     """The outcome as Markdown, and the row to paste."""
-    keys = list(winner.values)
+    head = ["settings", *winner.values, "in the study", "at fresh seeds"]
     states = ", ".join(f"{n} {state}" for state, n in found["state"].value_counts().items())
     cost = clock(float(found["seconds"].sum()))
     lines = [
@@ -114,17 +113,7 @@ def told(
         "",
         f"{len(found)} trials ({states}), {cost} of running time.",
         "",
-        _table(
-            [
-                {
-                    "settings": candidate.label,
-                    **{key: str(candidate.values[key]) for key in keys},
-                    "in the study": _short(candidate.found),
-                    "at fresh seeds": _fresh(candidate),
-                }
-                for candidate in ranked
-            ]
-        ),
+        aligned([head, *(_line(candidate) for candidate in ranked)]),
     ]
     if share:
         shares = ", ".join(f"{key} {value:.0%}" for key, value in share.items())
@@ -141,6 +130,11 @@ def told(
     return "\n".join(lines) + "\n", row
 
 
+def _line(candidate: Candidate) -> list[str]:
+    values = map(str, candidate.values.values())
+    return [candidate.label, *values, _short(candidate.found), _fresh(candidate)]
+
+
 def _fresh(candidate: Candidate) -> str:
     """`93.2 [91.0, 95.0] over 3 seeds`, with how many diverged or failed."""
     if not candidate.runs:
@@ -154,13 +148,5 @@ def _fresh(candidate: Candidate) -> str:
     return ", ".join([f"{mean} over {seeds}", *ends])
 
 
-def _short(value: Any) -> str:
-    if value is None or (isinstance(value, float) and pd.isna(value)):
-        return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _table(found: list[dict[str, str]]) -> str:
-    head = list(found[0])
-    body = ["| " + " | ".join(row[key] for key in head) + " |" for row in found]
-    return "\n".join([f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *body])
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

@@ -101,8 +101,8 @@ class Space:
 
 
 def _rounded(value: Any, distribution: BaseDistribution) -> Any:
-    if not isinstance(distribution, FloatDistribution):
-        return value
+    if not isinstance(distribution, FloatDistribution) or value is None:
+        return value  # None: the trial was cut off before it was sampled
     return min(max(float(f"{value:.4g}"), distribution.low), distribution.high)
 
 

@@ -183,7 +183,9 @@ def retry(study: Study, trial: FrozenTrial) -> None:
         return
     if tried_again(study, trial.number):
         return
-    study.enqueue_trial(dict(trial.params), user_attrs={ASKED: given(trial), AGAIN: trial.number})
+    # It may have been cut off before it took up what it was asked for with.
+    values = given(trial) | trial.params
+    study.enqueue_trial(values, user_attrs={ASKED: given(trial), AGAIN: trial.number})
 
 
 def tried_again(study: Study, number: int) -> bool:

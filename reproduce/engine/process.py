@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import gc
 import traceback
 from collections.abc import Callable
 from ctypes import Array, c_longlong
@@ -72,8 +71,6 @@ def work(rank: int, settings: WorkerSettings, report: Report) -> None:
         worker = make_worker(job, rank, settings, report)
         if not alone:
             _meet()
-        # What is there by now stays; without it each of the collector's rounds is short.
-        gc.freeze()
         worker.run()
         stages = worker.stages.values()
         report.tell(

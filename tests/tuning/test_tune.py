@@ -7,6 +7,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from optuna import Trial
 from optuna.trial import FrozenTrial, TrialState
 
 from ablations.tuning.storage import connect, default_storage
@@ -339,3 +340,27 @@ def test_the_figures_are_drawn(
         for what in ("importance", "slices", "contours")
         for ending in ("png", "pdf")
     }
+
+
+def test_a_trial_cut_off_before_it_began_is_tried_with_what_it_was_asked_for(
+    tune, table: Path, results: Path, engine: Engine, space: Path
+) -> None:
+    """Its process took it and died at once, with no word of who it was."""
+    command = [CELL, "--table", table, "--space", space, *QUICK]
+    engine.failures = {0: KeyboardInterrupt()}
+    assert tune(*command, "--trials", 2).exit_code == 130
+    study = optuna.load_study(study_name=STUDY, storage=connect(default_storage()))
+    with pytest.raises(RuntimeError), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trial, "set_user_attr", lambda *_: (_ for _ in ()).throw(RuntimeError()))
+        study.optimize(lambda trial: trial.set_user_attr("process", ""), n_trials=1)
+    cut = study.get_trials()[1]
+    assert (cut.state, cut.params) == (TrialState.FAIL, {})
+    retry(study, cut)
+    done = tune(*command, "--trials", 2)
+    assert done.exit_code == 0, done.output
+    assert "2 cut off" in done.output
+    found = trials(results)
+    again = next(t for t in found if t.user_attrs.get("again") == 1)
+    assert all(job.decay == 0.1 for job in engine.jobs[:2])
+    assert sum(t.state == TrialState.COMPLETE for t in found) >= 2
+    assert again.state == TrialState.COMPLETE
