@@ -26,9 +26,9 @@ def tiny(tmp_path: Path) -> Path:
     return path
 
 
-def start(table: Path, trials: int) -> subprocess.Popen[str]:
+def start(table: Path, trials: int, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "ablations", "tune", CELL, "--table", str(table)]
-    options = ["--trials", str(trials), "--best", "0"]
+    options = ["--trials", str(trials), "--best", "0", *more]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [*command, *options], env=environment, text=True, stdout=subprocess.PIPE,
@@ -88,3 +88,13 @@ def test_killed_in_the_middle_the_same_command_keeps_the_total(results: Path, ti
 def _third_has_begun(results: Path) -> bool:
     trials = study(results).get_trials(deepcopy=False)
     return len(trials) > 2 and "decay" not in trials[2].params and "lr" in trials[2].params
+
+
+def test_two_jobs_share_the_trials_of_one_command(results: Path, tiny: Path) -> None:
+    process = start(tiny, 30, "--jobs", "2")  # enough for the second to come up
+    output = process.communicate(timeout=200)[0]
+    assert process.returncode == 0, output
+    trials = study(results).get_trials()
+    assert [trial.number for trial in trials] == list(range(30))
+    assert {trial.state for trial in trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
+    assert len({trial.user_attrs["process"] for trial in trials}) == 2
